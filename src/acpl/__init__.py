@@ -1,0 +1,24 @@
+"""Accurate medical image classifiers from few labels: anti-curriculum pseudo-labelling and its rivals.
+
+The names below are loaded when first used, so that the shell's help needs neither torch nor MONAI.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from acpl.api import evaluate, methods, predict, presets, train
+    from acpl.config import Config
+    from acpl.errors import UserError
+
+__version__ = "0.1.0"
+
+__all__ = ["Config", "UserError", "__version__", "evaluate", "methods", "predict", "presets", "train"]
+
+_HOME = {"Config": "acpl.config", "UserError": "acpl.errors"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'acpl' has no attribute {name!r}")
+    return getattr(import_module(_HOME.get(name, "acpl.api")), name)

@@ -1,0 +1,28 @@
+"""The methods: one module each, one contract, found by name without importing any."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from acpl.settings import unknown
+
+if TYPE_CHECKING:
+    from acpl.algorithms.contract import Method
+
+_MODULES = {
+    "acpl": ("acpl.algorithms.acpl", "ACPL"),
+    "supervised": ("acpl.algorithms.supervised", "Supervised"),
+}
+
+
+def names() -> list[str]:
+    """Every method there is, by the name the configuration uses."""
+    return sorted(_MODULES)
+
+
+def find(name: str) -> "type[Method]":
+    """The class behind a name; imports its module."""
+    if name not in _MODULES:
+        raise unknown("method", name, _MODULES)
+    module, attribute = _MODULES[name]
+    found: type[Method] = getattr(import_module(module), attribute)
+    return found

@@ -1,0 +1,244 @@
+"""Anti-curriculum pseudo-labelling: Algorithm 1 of Liu et al., CVPR 2022.
+
+Between two stages the unlabelled samples farthest from the anchors are selected, pseudo-labelled by model and
+neighbours together, and the least connected of them become anchors. The paper's text is the default; settings
+whose docstring says "the published code" switch on one departure of it each.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor
+
+from acpl import functional
+from acpl.algorithms.contract import Batch, Context, Draw, Look, Networks, Record, Samples, Stage, single_draw
+from acpl.models import Classifier, classification_loss
+from acpl.settings import Section
+from acpl.task import Task
+
+
+class ACPLSettings(Section):
+    """Settings of ``acpl``."""
+
+    k: PositiveInt | dict[Annotated[float, Field(gt=0, le=1)], PositiveInt] = 10
+    """Nearest anchors of a sample (K, eq. 4); or one number for each labelled fraction up to the key."""
+    sets: int = Field(default=3, ge=2, le=4)
+    """Information sets: components of the density's mixture (eq. 2, supplement)."""
+    select: Literal["high", "medium", "low"] = "high"
+    """Which information set is pseudo-labelled; the others are the paper's ablation."""
+    pseudo_label: Literal["informative-mixup", "model", "neighbours", "random-weight", "mixup"] = "informative-mixup"
+    """Eq. 6, or the ablation's: either alone, a Beta weight for the density, or MixUp of images."""
+    concentration: PositiveFloat = 1.0
+    """Beta(c, c) of ``random-weight`` and ``mixup``; the paper names no value, 1 is uniform."""
+    purification: bool = True
+    """Only the least connected selected samples become anchors (eq. 7); otherwise all of them."""
+    density: Literal["cosine", "min-max"] = "cosine"
+    """``min-max`` rescales the density over the unlabelled pool, as the published code does."""
+    high_component: Literal["lowest-mean", "minimum"] = "lowest-mean"
+    """``minimum``: high information is the set of the single sparsest sample, as in the published code."""
+    loss: Literal["two-term", "union"] = "two-term"
+    """Eq. 1's two means, or one mean over labelled and selected together, as in the published code."""
+    reinitialise: bool = False
+    """Every stage starts from fresh weights, as in the published code."""
+    features_from: Literal["model", "averaged", "best"] = "model"
+    """Which network looks at the pools; the published code takes the averaged copy that was best so far."""
+    mixture_iterations: PositiveInt = 500
+    """EM steps at most; the published code stops at 20."""
+    mixture_tolerance: PositiveFloat = 1e-6
+    """EM ends when the mean log-likelihood gains less; the published code's is 0.01."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.select == "medium" and self.sets != 3:
+            raise ValueError(f"select 'medium' needs sets to be 3, but it is {self.sets}")
+        if self.pseudo_label == "mixup" and self.loss == "union":
+            raise ValueError("pseudo_label 'mixup' mixes selected images alone and needs loss 'two-term'")
+        return self
+
+    def neighbours(self, fraction: float) -> int:
+        """K for this labelled fraction."""
+        if isinstance(self.k, int):
+            return self.k
+        covering = [limit for limit in sorted(self.k) if limit >= fraction]
+        return self.k[covering[0] if covering else max(self.k)]
+
+
+class ACPL:
+    """Warm-up on the labelled pool, then stages on labelled and selected."""
+
+    name: ClassVar[str] = "acpl"
+    summary: ClassVar[str] = "anti-curriculum pseudo-labelling (Liu et al., CVPR 2022)"
+    Settings: ClassVar[type[Section]] = ACPLSettings
+
+    def __init__(self, settings: ACPLSettings, context: Context) -> None:
+        self.settings = settings
+        self.context = context
+        self.pools = context.pools
+        self._networks = context.build()
+
+    def networks(self) -> Networks:
+        """The network p_θ and its averaged copy."""
+        return self._networks
+
+    def before_stage(self, index: int, look: Look) -> Record | None:
+        """Lines 5 and 6 of Algorithm 1: build D_S with CDSI and IM, update D_A with ASP."""
+        if index == 0 or not self._goes_on(index):
+            return None
+        record = self._select(index, look)
+        if self.settings.reinitialise:
+            self._networks = self.context.build()
+        return record
+
+    def stage(self, index: int) -> Stage | None:
+        """Line 3 (warm-up) or line 8 (both terms of eq. 1); None when t = T or D_U is empty."""
+        schedule, pools = self.context.schedule, self.pools
+        if index == 0:
+            return single_draw("warm-up", pools.labelled, schedule, schedule.warmup_epochs, snapshot=True)
+        if not self._goes_on(index):
+            return None
+        name = f"stage {index}"
+        if len(pools.selected) == 0:
+            return single_draw(name, pools.labelled, schedule, schedule.stage_epochs)
+        if self.settings.loss == "union":
+            union = torch.cat([pools.labelled, pools.selected])
+            return single_draw(name, union, schedule, schedule.stage_epochs)
+        # An epoch shows as many images as D_L ∪ D_S has, half of every batch from each, so that a batch
+        # estimates both means of eq. 1 equally well whatever the pools' sizes.
+        half = schedule.batch_size // 2
+        draws = {
+            "labelled": Draw(pools.labelled, schedule.batch_size - half),
+            "selected": Draw(pools.selected, half),
+        }
+        epoch_steps = ceil((len(pools.labelled) + len(pools.selected)) / schedule.batch_size)
+        return Stage(name, draws, epoch_steps, epoch_steps * schedule.stage_epochs)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Eq. 1, a name for each mean; one forward pass, so that batch norm sees both pools."""
+        parts = dict(batch)
+        if self.settings.pseudo_label == "mixup" and "selected" in parts:
+            parts["selected"] = self._mixed(parts["selected"])
+        logits = self._networks.trained(torch.cat([part.images for part in parts.values()])).logits
+        split = logits.split([len(part.ids) for part in parts.values()])
+        return {
+            name: classification_loss(outputs, part.targets, self.context.task)
+            for (name, part), outputs in zip(parts.items(), split, strict=True)
+        }
+
+    def after_step(self, batch: Batch) -> None:
+        """The averaged copy follows."""
+        images = torch.cat([part.images for part in batch.values()])
+        self._networks.average.update(self._networks.trained, images)
+
+    def after_stage(self, index: int) -> None:
+        """Line 9: D_L ← D_L ∪ D_S, D_U ← D_U \\ D_S."""
+        self.pools.merge()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights and pools."""
+        return {
+            "trained": self._networks.trained.state_dict(),
+            "average": self._networks.average.state_dict(),
+            "pools": self.pools.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Weights and pools back."""
+        self._networks.trained.load_state_dict(state["trained"])
+        self._networks.average.load_state_dict(state["average"])
+        self.pools.load_state_dict(state["pools"])
+
+    def _goes_on(self, index: int) -> bool:
+        # The paper's line 4 reads "t < T or D_U not empty"; its experiments do "and".
+        return index <= self.context.schedule.stages and len(self.pools.unlabelled) > 0
+
+    def _network_for_features(self, look: Look) -> Classifier:
+        if self.settings.features_from == "model":
+            return self._networks.trained
+        best = look.best() if self.settings.features_from == "best" else None
+        return best or self._networks.predictor
+
+    def _select(self, index: int, look: Look) -> Record:
+        settings, pools = self.settings, self.pools
+        network = self._network_for_features(look)
+        unlabelled, anchors = look(network, pools.unlabelled), look(network, pools.anchors)
+        device = unlabelled.features.device
+
+        k = settings.neighbours(self.context.fraction)
+        similarity, forward, backward = functional.mutual_nearest(unlabelled.features, anchors.features, k)
+        density = functional.density(similarity)
+        if settings.density == "min-max":
+            density = functional.min_max(density)
+        level = functional.information(
+            density,
+            settings.sets,
+            iterations=settings.mixture_iterations,
+            tolerance=settings.mixture_tolerance,
+        ).level
+        if settings.high_component == "minimum" and settings.select == "high":
+            chosen = level == functional.level_of_minimum(density, level)
+        else:
+            chosen = functional.select(level, settings.sets, settings.select)
+
+        neighbours = functional.neighbour_labels(forward, pools.targets(pools.anchors).to(device))
+        labels = self._pseudo_labels(index, unlabelled.probabilities, neighbours, density)
+        candidates = torch.nonzero(chosen).flatten()
+        linked = functional.connections(forward[candidates], backward, candidates)
+        joins = functional.purify(linked) if settings.purification else torch.ones_like(linked, dtype=torch.bool)
+
+        ids = pools.unlabelled
+        pools.select(ids[candidates.cpu()], labels[candidates].cpu())
+        pools.join_anchors(ids[candidates[joins].cpu()])
+
+        links = torch.full((len(ids),), -1, device=device).index_put((candidates,), linked)
+        joined = torch.zeros_like(chosen).index_put((candidates,), joins)
+        positive = self._positive(labels)
+        summary = {
+            "selected": len(pools.selected),
+            "anchors": len(pools.anchors),
+            "left": len(ids) - len(pools.selected),
+            "positives_selected": positive[chosen].mean().item() if len(candidates) else float("nan"),
+            "positives_pool": positive.mean().item(),
+        }
+        columns = {
+            "id": ids,
+            "density": density,
+            "information": level,
+            "model": unlabelled.probabilities,
+            "neighbours": neighbours,
+            "selected": chosen,
+            "pseudo_label": torch.where(chosen[:, None], labels, torch.nan),
+            "connections": links,
+            "joined_anchors": joined,
+        }
+        return Record(summary, columns)
+
+    def _pseudo_labels(self, index: int, model: Tensor, neighbours: Tensor, density: Tensor) -> Tensor:
+        match self.settings.pseudo_label:
+            case "informative-mixup":
+                return functional.informative_mixup(model, neighbours, density)
+            case "neighbours":
+                return neighbours
+            case "random-weight":
+                generator = torch.Generator().manual_seed(self.context.seed * 1000 + index)
+                return functional.random_mixup(
+                    model, neighbours, concentration=self.settings.concentration, generator=generator
+                )
+            case _:
+                return model
+
+    def _mixed(self, samples: Samples) -> Samples:
+        partner = torch.randperm(len(samples.ids)).to(samples.images.device)
+        weight = functional.beta_weights(len(samples.ids), self.settings.concentration).to(samples.images.device)
+        mixed = functional.mixup_images(samples.images, samples.targets, partner, weight)
+        return Samples(samples.ids, mixed.images, mixed.targets)
+
+    def _positive(self, labels: Tensor) -> Tensor:
+        """(n,): how likely a sample has any finding (multi-label) or is not of the commonest class."""
+        labels = labels[:, : self.context.classes]
+        if self.context.task is Task.MULTI_LABEL:
+            return 1 - (1 - labels).prod(dim=1)
+        labelled = self.pools.targets(self.pools.labelled)
+        return 1 - labels[:, int(labelled.sum(dim=0).argmax())]

@@ -1,0 +1,167 @@
+"""What the engine asks of a method, and what it gives in return."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from torch import Tensor
+
+from acpl.data.pools import Pools
+from acpl.models import Classifier, WeightAverage
+from acpl.settings import Section
+from acpl.task import Task
+
+
+class Samples(NamedTuple):
+    """A part of a batch: one draw's augmented images and their targets."""
+
+    ids: Tensor
+    """(n,)"""
+    images: Tensor
+    """(n, channels, height, width)"""
+    targets: Tensor
+    """(n, classes)"""
+
+
+Batch = Mapping[str, Samples]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A stream of samples: every id once a pass, in a new order each pass, ``batch_size`` a step."""
+
+    ids: Tensor
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of training with one optimiser, drawing from fixed pools."""
+
+    name: str
+    draws: Mapping[str, Draw]
+    epoch_steps: int
+    """Gradient steps an epoch."""
+    steps: int
+    """Gradient steps in all; the last epoch may be cut short."""
+    snapshot: bool = False
+    """Keep the predictor as it is at this stage's end, under the stage's name, beside the final one."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What happened between two stages, for the run folder and for people."""
+
+    summary: Mapping[str, float] = field(default_factory=dict)
+    """A few numbers: shown in the stage's line and written to the events."""
+    candidates: Mapping[str, Tensor] = field(default_factory=dict)
+    """One row a candidate: columns (n,) or (n, classes), ``id`` among them."""
+
+
+@dataclass(frozen=True)
+class Networks:
+    """What is trained, what follows it, and which one predicts."""
+
+    trained: Classifier
+    average: WeightAverage
+
+    @property
+    def predictor(self) -> Classifier:
+        """The averaged copy: it evaluates and does not train."""
+        network: Classifier = self.average.network  # type: ignore[assignment]
+        return network
+
+
+class Views(NamedTuple):
+    """What a network says of many samples, without augmentation."""
+
+    features: Tensor
+    """(n, features)"""
+    probabilities: Tensor
+    """(n, classes)"""
+
+
+class Look(Protocol):
+    """The engine's eye: runs a network over samples by id."""
+
+    def __call__(self, network: Classifier, ids: Tensor) -> Views:
+        """Features and probabilities of ``ids``, in their order."""
+        ...
+
+    def best(self) -> Classifier | None:
+        """The predictor that was best on validation so far, if any was judged."""
+        ...
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long to train, in the paper's words."""
+
+    batch_size: int
+    warmup_epochs: int
+    stages: int
+    stage_epochs: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a method may know of the run."""
+
+    task: Task
+    classes: int
+    """Outputs that are reported; a network may have one more (``No Finding``)."""
+    pools: Pools
+    schedule: Schedule
+    fraction: float
+    seed: int
+    build: Callable[[], Networks]
+    """A fresh network and its averaged copy, on the run's device."""
+
+
+class Method(Protocol):
+    """One way to learn. Every attribute that matters for going on is in ``state_dict``."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Settings: ClassVar[type[Section]]
+
+    def __init__(self, settings: Any, context: Context) -> None: ...
+
+    def networks(self) -> Networks:
+        """The networks of the stage that is about to run."""
+        ...
+
+    def before_stage(self, index: int, look: Look) -> Record | None:
+        """Look at the pools and move samples; called once before each stage, and once after the last."""
+        ...
+
+    def stage(self, index: int) -> Stage | None:
+        """The stage with this number as the pools stand now; None when training is over."""
+        ...
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Weighted scalars by name; the engine sums, differentiates and logs them."""
+        ...
+
+    def after_step(self, batch: Batch) -> None:
+        """Averaging, memory banks."""
+        ...
+
+    def after_stage(self, index: int) -> None:
+        """Called when a stage's last step is done."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly here, networks and pools included."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave."""
+        ...
+
+
+def single_draw(name: str, ids: Tensor, schedule: Schedule, epochs: int, *, snapshot: bool = False) -> Stage:
+    """A stage that passes ``epochs`` times over one pool."""
+    epoch_steps = ceil(len(ids) / schedule.batch_size)
+    return Stage(name, {"labelled": Draw(ids, schedule.batch_size)}, epoch_steps, epoch_steps * epochs, snapshot)

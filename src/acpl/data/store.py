@@ -1,0 +1,38 @@
+"""Decoded images by sample id."""
+
+import torch
+from torch import Tensor
+
+
+class ImageStore:
+    """uint8 images (samples, channels, height, width), found by sample id; only what was loaded is there."""
+
+    def __init__(self, ids: Tensor, images: Tensor) -> None:
+        if images.dtype != torch.uint8 or images.ndim != 4 or len(images) != len(ids):
+            raise ValueError(f"images must be uint8 ({len(ids)}, c, h, w), not {images.dtype} {tuple(images.shape)}")
+        self.ids = ids
+        self.images = images
+        self._row = torch.full((int(ids.max()) + 1 if len(ids) else 0,), -1, dtype=torch.int64)
+        self._row[ids] = torch.arange(len(ids))
+
+    @property
+    def channels(self) -> int:
+        """1 for grey, 3 for colour."""
+        return int(self.images.shape[1])
+
+    @property
+    def size(self) -> int:
+        """Height and width in pixels."""
+        return int(self.images.shape[2])
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """uint8 (n, channels, height, width) of these ids."""
+        if len(ids) and (int(ids.max()) >= len(self._row) or (self._row[ids] < 0).any()):
+            raise KeyError("a sample was asked for whose image is not in this store")
+        return self.images[self._row[ids]]
+
+    def statistics(self, sample: int = 2000) -> tuple[list[float], list[float]]:
+        """Mean and standard deviation of each channel in [0, 1], from at most ``sample`` evenly spread images."""
+        chosen = torch.linspace(0, len(self.images) - 1, min(sample, len(self.images))).long()
+        pixels = self.images[chosen].double().div_(255).transpose(0, 1).flatten(1)
+        return pixels.mean(dim=1).tolist(), pixels.std(dim=1).clamp_min(1e-3).tolist()

@@ -1,0 +1,50 @@
+"""Where and how exactly to compute."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from acpl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device, and whether its networks run in bfloat16 where that is safe."""
+
+    torch: torch.device
+    mixed: bool
+
+    @classmethod
+    def choose(cls, name: str, precision: str) -> "Device":
+        """``auto`` takes the GPU where there is one, and mixed precision there."""
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(name)
+        except RuntimeError:
+            raise UserError(f"device should be auto, cpu, cuda or cuda:N, but it is {name!r}") from None
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise UserError(f"device {name} was asked for, but torch sees no GPU here")
+        mixed = precision == "bf16-mixed" or (precision == "auto" and device.type == "cuda")
+        return cls(device, mixed)
+
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """Forward passes within run in the chosen precision."""
+        with torch.autocast(self.torch.type, dtype=torch.bfloat16, enabled=self.mixed):
+            yield
+
+
+def seed_everything(*numbers: int) -> torch.Generator:
+    """Seed torch's global generator from ``numbers``, and return another for the augmentation's draws.
+
+    Called at each epoch with the run's seed, the stage and the epoch: what is random in an epoch depends on
+    where it is in the run and on nothing that went before.
+    """
+    mixed = 0
+    for number in numbers:
+        mixed = (mixed * 1_000_003 + number + 1) % (2**62)
+    torch.manual_seed(mixed)
+    return torch.Generator().manual_seed(mixed ^ 0x5EED)

@@ -1,0 +1,152 @@
+"""The folder a run leaves behind: written once, read by everything that comes after."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+from torch import Tensor
+
+from acpl.config import Config
+from acpl.errors import UserError
+
+KEPT_CHECKPOINTS = 2
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """Everything that another program needs to call ``model.safetensors``."""
+
+    task: str
+    classes: list[str]
+    backbone: str
+    activation: str
+    channels: int
+    size: int
+    mean: list[float]
+    std: list[float]
+    threshold: float | None
+    no_finding: bool
+
+
+class RunFolder:
+    """Paths and files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path) -> "RunFolder":
+        """A new folder; one that exists is refused, for nothing is ever written over."""
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise UserError(f"{path} exists; choose another --out, nothing is ever written over") from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be made: {error.strerror}") from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """A finished run's folder."""
+        if not (path / "config.yaml").is_file():
+            raise UserError(f"{path} is not a run folder: it has no config.yaml")
+        if not (path / "model.safetensors").is_file():
+            raise UserError(f"{path} holds a run that did not finish: it has no model.safetensors")
+        return cls(path)
+
+    def write_config(self, config: Config) -> None:
+        """``config.yaml``: the whole configuration, resolved."""
+        text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+        write_whole(self.path / "config.yaml", text.encode())
+
+    def config(self) -> Config:
+        """What the run was asked to do."""
+        return Config.parse(yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8")))
+
+    def write_split(self, table: pd.DataFrame) -> None:
+        """``split.csv``: id, image, role."""
+        write_whole(self.path / "split.csv", table.to_csv(index=False).encode())
+
+    def append_event(self, event: Mapping[str, Any]) -> None:
+        """One line of ``events.jsonl``."""
+        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event, allow_nan=True) + "\n")
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every event in order."""
+        file = self.path / "events.jsonl"
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+    def write_stage(self, index: int, columns: Mapping[str, Tensor], classes: list[str]) -> None:
+        """``stages/NN.parquet``: a row a candidate; a column a class where a value has classes."""
+        flat: dict[str, Any] = {}
+        for name, values in columns.items():
+            array = values.cpu().numpy()
+            if array.ndim == 1:
+                flat[name] = array
+            else:
+                flat |= {f"{name}.{label}": array[:, column] for column, label in enumerate(classes)}
+        (self.path / "stages").mkdir(exist_ok=True)
+        target = self.path / "stages" / f"{index:02d}.parquet"
+        beside = target.with_suffix(".part")
+        pd.DataFrame(flat).to_parquet(beside, index=False)
+        beside.replace(target)
+
+    def write_checkpoint(self, index: int, state: Mapping[str, Any]) -> None:
+        """``checkpoints/NN.pt``: all of a method's state after stage NN; the last two are kept."""
+        folder = self.path / "checkpoints"
+        folder.mkdir(exist_ok=True)
+        target = folder / f"{index:02d}.pt"
+        beside = target.with_suffix(".part")
+        with beside.open("wb") as file:
+            torch.save(dict(state), file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+        for old in sorted(folder.glob("*.pt"))[:-KEPT_CHECKPOINTS]:
+            old.unlink()
+
+    def write_weights(self, name: str, weights: Mapping[str, Tensor]) -> None:
+        """``NAME.safetensors``: weights that cannot run code."""
+        from safetensors.torch import save
+
+        write_whole(self.path / f"{name}.safetensors", save({k: v.cpu().contiguous() for k, v in weights.items()}))
+
+    def read_weights(self, name: str) -> dict[str, Tensor]:
+        """The weights under this name."""
+        from safetensors.torch import load_file
+
+        loaded: dict[str, Tensor] = load_file(self.path / f"{name}.safetensors")
+        return loaded
+
+    def weight_names(self) -> list[str]:
+        """Which weights there are: ``model`` and any stage's snapshot."""
+        return sorted(file.stem for file in self.path.glob("*.safetensors"))
+
+    def write_card(self, card: ModelCard) -> None:
+        """``model.json``."""
+        self.write_json("model.json", vars(card))
+
+    def card(self) -> ModelCard:
+        """What ``model.json`` says."""
+        return ModelCard(**json.loads((self.path / "model.json").read_text(encoding="utf-8")))
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """A JSON file for people and programs."""
+        write_whole(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that is there whole or not at all: written beside, synced, renamed."""
+    beside = path.with_name(path.name + ".part")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)

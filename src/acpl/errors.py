@@ -1,0 +1,8 @@
+"""The one exception that is shown to a person."""
+
+
+class UserError(Exception):
+    """A mistake in what was asked for, told in one sentence.
+
+    The shell prints it without a traceback and exits with code 2.
+    """

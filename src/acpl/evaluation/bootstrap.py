@@ -1,0 +1,267 @@
+"""How far a figure can be trusted: percentile intervals by bootstrap over groups, and paired comparison.
+
+Images of one patient (or lesion) are not independent, so whole groups are drawn with replacement: as many as
+there are, and an image counts as often as its group was drawn. Resample `r` is the `r`-th
+`rng.integers(groups, size=groups)` of `np.random.default_rng(seed)`, with groups numbered as they first
+appear, so the answer depends on the seed, the data and who shares a group, and on neither the groups' names
+nor how the work is cut into blocks.
+
+A class that a resample leaves without positives (or negatives) is NaN there and is left out of that
+resample's mean, and that resample is left out of the class's interval. With a single group every resample is
+the data itself, and low = point = high: such an interval says that nothing is known of its width, not that
+there is none.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from acpl.evaluation.metrics import (
+    Confusion,
+    decision_table,
+    defined_mean,
+    rank,
+    weighted_auroc,
+    weighted_confusion,
+)
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Statistic = Callable[[Integers], Floats]
+"""From several sets of image weights `(sets, images)` to figures `(sets, columns)`, NaN where undefined."""
+
+# Weights held at a time: 2 MB, so that the gathers of a block stay in the cache.
+_BLOCK_CELLS = 2**18
+
+
+@dataclass(frozen=True, eq=False)
+class ClassIntervals:
+    """One interval per class; every array is `(classes,)`, NaN where a class is never defined."""
+
+    point: Floats
+    low: Floats
+    high: Floats
+    undefined: Integers  # resamples in which the class was NaN and which its interval leaves out
+
+
+@dataclass(frozen=True, eq=False)
+class MeanInterval:
+    """A mean over classes with its interval, and each class's own."""
+
+    point: float
+    low: float
+    high: float
+    per_class: ClassIntervals
+
+
+@dataclass(frozen=True, eq=False)
+class PairedDifference:
+    """By how much b is better than a: difference of class means, interval, p-value, and per class."""
+
+    point: float
+    low: float
+    high: float
+    p: float
+    per_class: ClassIntervals
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionIntervals:
+    """Intervals of the three figures of a table of decisions, all from the same resamples."""
+
+    sensitivity: MeanInterval
+    specificity: MeanInterval
+    f1: MeanInterval
+
+
+def bootstrap_auroc(
+    truth: ArrayLike,
+    score: ArrayLike,
+    groups: ArrayLike | None = None,
+    *,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> MeanInterval:
+    """AUROC with percentile intervals: mean over classes, and per class.
+
+    `truth` and `score` are `(images, classes)` as for `metrics.auroc`; `groups` is `(images,)` of any names,
+    or None for each image its own group.
+
+    >>> truth, score = [[1], [0], [1], [0]], [[0.9], [0.1], [0.4], [0.6]]
+    >>> found = bootstrap_auroc(truth, score, groups=["ann", "ann", "bob", "bob"], resamples=100)
+    >>> found.low, found.point, found.high
+    (0.0, 0.75, 1.0)
+    """
+    rankings = rank(truth, score)
+    return bootstrap_statistic(
+        lambda weights: weighted_auroc(rankings, weights),
+        len(np.asarray(truth)),
+        groups,
+        resamples=resamples,
+        level=level,
+        seed=seed,
+    )
+
+
+def paired_bootstrap_auroc(
+    truth: ArrayLike,
+    score_a: ArrayLike,
+    score_b: ArrayLike,
+    groups: ArrayLike | None = None,
+    *,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> PairedDifference:
+    """AUROC of b less that of a on the same images and resamples: mean over classes, and per class.
+
+    `p` is two-sided, for the mean, counted over the resamples in which some class is defined: 2 ·
+    (min(#{difference ≤ 0}, #{difference ≥ 0}) + 1) / (#resamples + 1), at most 1. So it is never 0, it is 1
+    for equal scores, and the interval excludes 0 wherever p < 1 − level. NaN where no class is defined.
+
+    >>> truth, a, b = [[1], [0], [1], [0]], [[0.9], [0.1], [0.4], [0.6]], [[0.9], [0.1], [0.8], [0.6]]
+    >>> found = paired_bootstrap_auroc(truth, a, b, groups=["ann", "ann", "bob", "bob"], resamples=100)
+    >>> found.low, found.point, found.high
+    (0.0, 0.25, 1.0)
+    """
+    ranking_a, ranking_b = rank(truth, score_a), rank(truth, score_b)
+    point, draws = _resample(
+        lambda weights: weighted_auroc(ranking_b, weights) - weighted_auroc(ranking_a, weights),
+        len(np.asarray(truth)),
+        groups,
+        resamples,
+        seed,
+    )
+    found = _summary(point, draws, level)
+    return PairedDifference(
+        found.point, found.low, found.high, _p_value(defined_mean(draws)), found.per_class
+    )
+
+
+def bootstrap_decisions(
+    truth: ArrayLike,
+    decisions: ArrayLike,
+    groups: ArrayLike | None = None,
+    *,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> DecisionIntervals:
+    """Sensitivity, specificity and F1 with percentile intervals, from decisions `(images, classes)`.
+
+    The figures and their NaN are those of `metrics.sensitivity`, `metrics.specificity` and `metrics.f1`.
+
+    >>> found = bootstrap_decisions([[1], [1], [0], [0]], [[1], [0], [0], [0]], resamples=100)
+    >>> found.sensitivity.point, found.specificity.low
+    (0.5, 1.0)
+    """
+    table = decision_table(truth, decisions)
+    figures = (Confusion.sensitivity, Confusion.specificity, Confusion.f1)
+
+    def all_three(weights: Integers) -> Floats:
+        counts = weighted_confusion(table, weights)
+        return np.concatenate([figure(counts) for figure in figures], axis=1)
+
+    point, draws = _resample(all_three, len(np.asarray(truth)), groups, resamples, seed)
+    each = zip(np.split(point, 3), np.split(draws, 3, axis=1), strict=True)
+    return DecisionIntervals(*(_summary(p, d, level) for p, d in each))
+
+
+def bootstrap_statistic(
+    statistic: Statistic,
+    images: int,
+    groups: ArrayLike | None = None,
+    *,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> MeanInterval:
+    """Any figure of weighted images with percentile intervals: mean over its columns, and per column.
+
+    `statistic` takes weights `(sets, images)`, integers of at least 0, and gives `(sets, columns)`, NaN where
+    it is undefined; it is called with a block of resamples at a time.
+
+    >>> height = np.array([1.0, 2.0, 3.0])
+    >>> found = bootstrap_statistic(lambda w: (w @ height / w.sum(axis=1))[:, None], images=3)
+    >>> found.low, found.point, found.high
+    (1.0, 2.0, 3.0)
+    """
+    point, draws = _resample(statistic, images, groups, resamples, seed)
+    return _summary(point, draws, level)
+
+
+def _resample(
+    statistic: Statistic, images: int, groups: ArrayLike | None, resamples: int, seed: int
+) -> tuple[Floats, Floats]:
+    """The statistic of the data `(columns,)` and of each resample `(resamples, columns)`."""
+    if images < 1:
+        raise ValueError("there are no images; a bootstrap needs at least 1")
+    if resamples < 1:
+        raise ValueError(f"resamples is {resamples}; it must be at least 1")
+    group_of = np.arange(images) if groups is None else _group_numbers(groups, images)
+    point = statistic(np.ones((1, images), dtype=np.int64))[0]
+    draws = [statistic(weights) for weights in _weight_blocks(group_of, resamples, seed)]
+    return point, np.concatenate(draws)
+
+
+def _weight_blocks(group_of: Integers, resamples: int, seed: int) -> Iterator[Integers]:
+    rng = np.random.default_rng(seed)
+    number = int(group_of.max()) + 1
+    size = max(1, _BLOCK_CELLS // len(group_of))
+    for start in range(0, resamples, size):
+        weights = np.empty((min(size, resamples - start), len(group_of)), dtype=np.int64)
+        for row in weights:
+            times_drawn = np.bincount(rng.integers(number, size=number), minlength=number)
+            np.take(times_drawn, group_of, out=row)
+        yield weights
+
+
+def _group_numbers(groups: ArrayLike, images: int) -> Integers:
+    """Each image's group `(images,)`, numbered from 0 as they first appear."""
+    names = np.asarray(groups)
+    if names.shape != (images,):
+        raise ValueError(f"groups has shape {names.shape}; it must be one per image, ({images},)")
+    listed = names.tolist()
+    # A missing name would join strangers into one patient, and the interval would be wrong without a word.
+    missing = [row for row, name in enumerate(listed) if _is_missing(name)]
+    if missing:
+        raise ValueError(
+            f"groups holds {len(missing)} missing names; "
+            f"the first is {listed[missing[0]]} at row {missing[0]}"
+        )
+    number_of: dict[object, int] = {}
+    return np.array([number_of.setdefault(name, len(number_of)) for name in listed], dtype=np.int64)
+
+
+def _is_missing(name: object) -> bool:
+    # NaN and NaT differ from themselves, and pandas.NA answers the question with itself.
+    itself = name == name
+    return name is None or not isinstance(itself, bool | np.bool_) or not itself
+
+
+def _summary(point: Floats, draws: Floats, level: float) -> MeanInterval:
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}; it must be between 0 and 1")
+    low, high = _percentiles(defined_mean(draws), level)
+    lows, highs = np.array([_percentiles(column, level) for column in draws.T]).T
+    undefined = np.isnan(draws).sum(axis=0)
+    return MeanInterval(float(defined_mean(point)), low, high, ClassIntervals(point, lows, highs, undefined))
+
+
+def _percentiles(draws: Floats, level: float) -> tuple[float, float]:
+    defined = draws[~np.isnan(draws)]
+    if not len(defined):
+        return float("nan"), float("nan")
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _p_value(differences: Floats) -> float:
+    defined = differences[~np.isnan(differences)]
+    if not len(defined):
+        return float("nan")
+    rarer = min(np.sum(defined <= 0), np.sum(defined >= 0))
+    return min(1.0, 2 * (int(rarer) + 1) / (len(defined) + 1))

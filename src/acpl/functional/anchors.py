@@ -1,0 +1,90 @@
+"""Anchor set purification: only the least connected of the pseudo-labelled samples join the anchors."""
+
+import torch
+from torch import Tensor
+
+# Candidate–anchor pairs looked up at a time: a few int64 each, so some 200 MB at most.
+_PAIRS = 2**22
+
+
+def connections(forward: Tensor, backward: Tensor, candidates: Tensor) -> Tensor:
+    """Return how many of each candidate's nearest anchors have it among their nearest: c in equation 7.
+
+    Args:
+        forward: integers ``(candidates, k)``, the nearest anchors of each candidate: rows of ``backward``.
+        backward: integers ``(anchors, k)``, the nearest unlabelled samples of each anchor, as query numbers.
+            The two ``k`` may differ, where a set is smaller than ``k``.
+        candidates: integers ``(candidates,)``, the query number of each row of ``forward``. May be empty.
+
+    Returns:
+        int64 ``(candidates,)`` in [0, k].
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import connections
+        >>> forward, backward = torch.tensor([[0, 1], [0, 1]]), torch.tensor([[7, 5], [7, 8]])
+        >>> connections(forward, backward, candidates=torch.tensor([7, 5]))
+        tensor([2, 1])
+    """
+    _check(forward, backward, candidates)
+    if forward.numel() == 0 or backward.numel() == 0:
+        return torch.zeros(len(candidates), dtype=torch.int64, device=candidates.device)
+    forward, backward, candidates = forward.long(), backward.long(), candidates.long()
+    # A pair as one number, so that a binary search among the anchors' lists answers for all of them; a mask
+    # of anchors × queries would not fit, and comparing lists is k² work for each candidate.
+    stride = max(int(backward.max()), int(candidates.max())) + 1
+    anchors = torch.arange(len(backward), device=backward.device)
+    listed = (anchors[:, None] * stride + backward).flatten().sort().values
+    step = max(1, _PAIRS // forward.shape[1])
+    parts = (slice(start, start + step) for start in range(0, len(forward), step))
+    counts = [_count_listed(forward[part] * stride + candidates[part, None], listed) for part in parts]
+    return torch.cat(counts)
+
+
+def purify(connections: Tensor) -> Tensor:
+    """Return which candidates join the anchors: the least connected ones, a in equation 7.
+
+    The threshold α is the minimum over the candidates, so at least one joins where there are any.
+
+    Args:
+        connections: ``(candidates,)`` from :func:`connections`. May be empty.
+
+    Returns:
+        bool ``(candidates,)``.
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import purify
+        >>> purify(torch.tensor([3, 1, 2, 1]))
+        tensor([False,  True, False,  True])
+    """
+    if connections.ndim != 1:
+        raise ValueError(f"connections must be (candidates,), got shape {tuple(connections.shape)}")
+    if connections.is_floating_point():
+        raise TypeError(f"connections must be integer, got {connections.dtype}")
+    if len(connections) == 0:
+        return torch.zeros(0, dtype=torch.bool, device=connections.device)
+    return connections <= connections.min()
+
+
+def _count_listed(pairs: Tensor, listed: Tensor) -> Tensor:
+    place = torch.searchsorted(listed, pairs).clamp_max_(len(listed) - 1)
+    return (listed[place] == pairs).sum(dim=1)
+
+
+def _check(forward: Tensor, backward: Tensor, candidates: Tensor) -> None:
+    for name, index, dimensions in (
+        ("forward", forward, 2),
+        ("backward", backward, 2),
+        ("candidates", candidates, 1),
+    ):
+        if index.ndim != dimensions:
+            raise ValueError(f"{name} must have {dimensions} dimensions, got shape {tuple(index.shape)}")
+        if index.is_floating_point() or index.dtype == torch.bool:
+            raise TypeError(f"{name} must be integer, got {index.dtype}")
+        if index.numel() and int(index.min()) < 0:
+            raise ValueError(f"{name} must not be negative, got {int(index.min())}")
+    if len(forward) != len(candidates):
+        raise ValueError(f"forward must have a row per candidate, got {len(forward)} for {len(candidates)}")
+    if forward.numel() and int(forward.max()) >= len(backward):
+        raise ValueError(f"forward must lie in [0, {len(backward)}), got {int(forward.max())}")

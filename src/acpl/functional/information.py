@@ -1,0 +1,252 @@
+"""How informative an unlabelled sample is: its density among the anchors, and the densities' mixture."""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Information(NamedTuple):
+    """The information level of every sample and the posterior it was read from."""
+
+    level: Tensor
+    posterior: Tensor
+
+
+class _Mixture(NamedTuple):
+    weight: Tensor
+    mean: Tensor
+    variance: Tensor
+
+
+def density(similarity: Tensor) -> Tensor:
+    """Return the mean similarity to the nearest anchors: d(f(x), D_A), equation 4.
+
+    Args:
+        similarity: cosines ``(samples, k)``, floating point, finite, ``k`` at least 1.
+
+    Returns:
+        float32 ``(samples,)``, within the range of the similarities, so in [-1, 1] for cosines.
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import density
+        >>> density(torch.tensor([[1.0, 0.5], [0.25, 0.25]]))
+        tensor([0.7500, 0.2500])
+    """
+    if similarity.ndim != 2 or similarity.shape[1] == 0:
+        raise ValueError(
+            f"similarity must be (samples, k), k at least 1, got shape {tuple(similarity.shape)}"
+        )
+    if not similarity.is_floating_point():
+        raise TypeError(f"similarity must be floating point, got {similarity.dtype}")
+    mean = similarity.detach().mean(dim=1, dtype=torch.float64).float()
+    bad = int((~mean.isfinite()).sum())
+    if bad:
+        raise ValueError(f"similarity must be finite, got NaN or infinity in {bad} of {len(mean)} rows")
+    return mean
+
+
+def information(
+    density: Tensor,
+    sets: int = 3,
+    *,
+    tolerance: float = 1e-6,
+    iterations: int = 500,
+    floor: float = 1e-6,
+) -> Information:
+    """Return each sample's information level: the component of a Gaussian mixture of the densities.
+
+    This is ζ of equations 2 and 3. The mixture is fitted by expectation-maximisation in float64, from a
+    fixed start (means at the ``(i + ½) / sets`` quantiles of the distinct densities, equal weights, one
+    variance), and its components are ordered by mean: the *lower* the density, the *more* informative. The
+    answer is the same on every call, for every order of the samples, and for densities shifted or scaled.
+
+    Level ``sets - 1`` is taken only where its posterior is *strictly* the largest; on a tie the less
+    informative level wins. Hence samples that are all equally dense, a single one among them, have a
+    posterior of ``1 / sets`` for each level and are all of level 0: none is more informative than the rest.
+    With fewer distinct densities than sets some levels stay empty.
+
+    Args:
+        density: ``(samples,)``, floating point, finite; any floating type is taken as float32. May be empty.
+        sets: number of levels, at least 2; the paper uses 3: low, medium, high.
+        tolerance: stop when the mean log-likelihood of a sample changes by less.
+        iterations: stop after so many steps at the latest, at least 1.
+        floor: least variance of a component, as a fraction of the variance of all densities; relative because
+            densities may spread over no more than 1e-3.
+
+    Returns:
+        ``level``, int64 ``(samples,)``: 0 = least informative … ``sets - 1`` = most informative.
+        ``posterior``, float32 ``(samples, sets)`` in that order; rows sum to 1.
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import information
+        >>> level, posterior = information(torch.tensor([0.9, 0.91, 0.7, 0.71, 0.5, 0.51]))
+        >>> level
+        tensor([0, 0, 1, 1, 2, 2])
+        >>> posterior.shape
+        torch.Size([6, 3])
+    """
+    values = _densities(density)
+    if sets < 2:
+        raise ValueError(f"sets must be at least 2, got {sets}")
+    if iterations < 1:
+        raise ValueError(f"iterations must be at least 1, got {iterations}")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance must not be negative, got {tolerance}")
+    if not floor > 0:
+        raise ValueError(f"floor must be above 0, got {floor}")
+
+    posterior = torch.full((len(values), sets), 1 / sets, dtype=torch.float32, device=values.device)
+    if len(values) > 0 and values.min() < values.max():
+        # Sorted, so that the order of the samples cannot reach the sums, not even their last bit.
+        ascending, order = values.double().sort(stable=True)
+        scaled = (ascending - ascending.mean()) / ascending.std(correction=0)
+        mixture = _fit(scaled, _start(scaled, sets), tolerance, iterations, floor)
+        posterior[order] = _log_joint(scaled, mixture).softmax(dim=0).T.float()
+    return Information(_first_largest(posterior), posterior)
+
+
+def select(level: Tensor, sets: int, which: Literal["low", "medium", "high"]) -> Tensor:
+    """Return which samples have low, medium or high information: h of equation 2, and the ablation's others.
+
+    Args:
+        level: int64 ``(samples,)`` from :func:`information`.
+        sets: the number of sets it was called with.
+        which: ``"high"`` is level ``sets - 1``, ``"low"`` level 0, ``"medium"`` level 1 and only for 3 sets.
+
+    Returns:
+        bool ``(samples,)``.
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import select
+        >>> select(torch.tensor([0, 1, 2, 2]), 3, "high")
+        tensor([False, False,  True,  True])
+    """
+    if sets < 2:
+        raise ValueError(f"sets must be at least 2, got {sets}")
+    if which == "high":
+        return level == sets - 1
+    if which == "low":
+        return level == 0
+    if which != "medium":
+        raise ValueError(f"which must be 'low', 'medium' or 'high', got {which!r}")
+    if sets != 3:
+        raise ValueError(f"which may be 'medium' only with sets=3, got sets={sets}")
+    return level == 1
+
+
+def level_of_minimum(density: Tensor, level: Tensor) -> int:
+    """Return the level of the least dense sample: what the published code takes for high information.
+
+    The paper's high level is the component of lowest *mean*; a wide component of a higher mean can capture
+    the least dense sample, and then the two differ.
+
+    Args:
+        density: ``(samples,)``, floating point, finite, not empty. Equal minima: the first one's level.
+        level: int64 ``(samples,)`` from :func:`information`.
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import level_of_minimum
+        >>> level_of_minimum(torch.tensor([0.8, 0.1, 0.5]), torch.tensor([0, 1, 2]))
+        1
+    """
+    values = _densities(density)
+    if level.shape != values.shape:
+        raise ValueError(
+            f"level must have the shape of density, got {tuple(level.shape)} and {tuple(values.shape)}"
+        )
+    if len(values) == 0:
+        raise ValueError("density must have at least one sample, got none")
+    return int(level[(values == values.min()).nonzero()[0]])
+
+
+def min_max(density: Tensor) -> Tensor:
+    """Return densities rescaled to [0, 1] over the set, as the published code does and the paper does not.
+
+    The levels of :func:`information` stay as they are; the weights of informative mixup do not: the least
+    dense sample's model prediction gets weight 0. Where all are equal, all become 1: each is as dense as the
+    densest.
+
+    Args:
+        density: ``(samples,)``, floating point, finite. May be empty.
+
+    Returns:
+        float32 ``(samples,)`` in [0, 1].
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import min_max
+        >>> min_max(torch.tensor([0.5, 0.75, 1.0]))
+        tensor([0.0000, 0.5000, 1.0000])
+    """
+    values = _densities(density)
+    if len(values) == 0:
+        return values
+    low, high = values.min().double(), values.max().double()
+    if low == high:
+        return torch.ones_like(values)
+    return ((values.double() - low) / (high - low)).float()
+
+
+def _densities(density: Tensor) -> Tensor:
+    if density.ndim != 1:
+        raise ValueError(f"density must be (samples,), got shape {tuple(density.shape)}")
+    if not density.is_floating_point():
+        raise TypeError(f"density must be floating point, got {density.dtype}")
+    values = density.detach().float()
+    bad = int((~values.isfinite()).sum())
+    if bad:
+        raise ValueError(f"density must be finite, got NaN or infinity in {bad} of {len(values)} rows")
+    return values
+
+
+def _start(ascending: Tensor, sets: int) -> _Mixture:
+    """Return the mixture that EM starts from, densest component first.
+
+    Quantiles of the *distinct* values, since two components that start on one spot never part.
+    """
+    distinct = ascending[ascending.diff(prepend=ascending[:1] - 1) > 0]
+    middles = [(2 * i + 1) * len(distinct) // (2 * sets) for i in reversed(range(sets))]
+    # A uniform spread cut into equal parts leaves each with 1 / sets² of its variance.
+    return _Mixture(
+        weight=torch.full_like(distinct[middles], 1 / sets),
+        mean=distinct[middles],
+        variance=torch.full_like(distinct[middles], ascending.var(correction=0).item() / sets**2),
+    )
+
+
+def _fit(values: Tensor, mixture: _Mixture, tolerance: float, iterations: int, floor: float) -> _Mixture:
+    """Return the mixture after EM, from the highest mean to the lowest; the values have variance 1."""
+    likelihood = -math.inf
+    for _ in range(iterations):
+        joint = _log_joint(values, mixture)
+        evidence = joint.logsumexp(dim=0)
+        share = (joint - evidence).exp()
+        # A component that lost every sample keeps a finite mean, at no weight.
+        count = share.sum(dim=1) + 10 * torch.finfo(torch.float64).eps
+        mean = (share * values).sum(dim=1) / count
+        variance = (share * (values - mean[:, None]).square()).sum(dim=1) / count
+        mixture = _Mixture(count / len(values), mean, variance.clamp_min(floor))
+        before, likelihood = likelihood, evidence.mean().item()
+        if abs(likelihood - before) < tolerance:
+            break
+    order = mixture.mean.argsort(descending=True, stable=True)
+    return _Mixture(mixture.weight[order], mixture.mean[order], mixture.variance[order])
+
+
+def _log_joint(values: Tensor, mixture: _Mixture) -> Tensor:
+    """Return log π_ζ n(d | μ_ζ, Σ_ζ), equation 3, as ``(sets, samples)``."""
+    weight, mean, variance = (parameter[:, None] for parameter in mixture)
+    return weight.log() - 0.5 * ((2 * math.pi * variance).log() + (values - mean).square() / variance)
+
+
+def _first_largest(posterior: Tensor) -> Tensor:
+    """Return the lowest level of largest posterior; argmax promises no order among ties."""
+    sets = posterior.shape[1]
+    largest = posterior == posterior.amax(dim=1, keepdim=True)
+    return torch.where(largest, torch.arange(sets, device=posterior.device), sets).amin(dim=1)
