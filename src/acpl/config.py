@@ -42,7 +42,7 @@ class Config(Section):
     """Share of the training images that keep their labels."""
     draw: Literal["groups", "images", "per-class"] = _group("Data", default="groups")
     """Who is labelled: whole patients, image by image (the paper), or a share of each class (published code)."""
-    no_finding: bool = _group("Data", default=False)
+    normal_output: bool = _group("Data", default=False)
     """Multi-label: train one more output, 'No Finding', that is not reported, as the published code does."""
     phantom_patients: int = _group("Data", default=2500, ge=10)
     """Phantom patients to draw, about two images each: six in ten train, one validation, three test."""

@@ -125,9 +125,7 @@ def test_chest_findings_are_as_rare_as_promised() -> None:
 
 def test_chest_findings_come_together_more_than_by_chance() -> None:
     labels, _ = chest_labels(range(6000), seed=0)
-    effusion, large_heart = (
-        labels[:, CHEST_FINDINGS.index(name)] == 1 for name in ("Effusion", "Cardiomegaly")
-    )
+    effusion, large_heart = (labels[:, CHEST_FINDINGS.index(name)] == 1 for name in ("Effusion", "Cardiomegaly"))
     assert effusion[large_heart].mean() > 1.5 * effusion[~large_heart].mean()
 
 
@@ -158,9 +156,7 @@ def test_images_of_one_patient_are_alike(draw: Draw) -> None:
     assert differences[follows].min() > 0.5  # alike, not copies
 
 
-@pytest.mark.parametrize(
-    ("scenes_of", "render"), [(chest_scenes, render_chest), (lesion_scenes, render_lesions)]
-)
+@pytest.mark.parametrize(("scenes_of", "render"), [(chest_scenes, render_chest), (lesion_scenes, render_lesions)])
 def test_a_larger_picture_is_a_finer_look_at_the_same_scene(
     scenes_of: Callable[..., Any], render: Callable[..., np.ndarray]
 ) -> None:
@@ -196,9 +192,7 @@ def test_a_more_severe_finding_changes_more() -> None:
     for amount in (0.0, 0.3, 0.9):
         severity = np.zeros_like(scenes.severity)
         severity[:, CHEST_FINDINGS.index("Effusion")] = amount
-        changes.append(
-            render_chest(dataclasses.replace(scenes, severity=severity), size=32, seed=2).astype(int)
-        )
+        changes.append(render_chest(dataclasses.replace(scenes, severity=severity), size=32, seed=2).astype(int))
     slight, severe = (np.abs(drawn - changes[0]).mean() for drawn in changes[1:])
     assert 0 < slight < severe
 
@@ -224,8 +218,7 @@ def test_every_feature_of_a_lesion_can_be_seen(feature: str) -> None:
     absent = dataclasses.replace(scenes, **{feature: np.zeros_like(scenes.radius)})
     present = dataclasses.replace(scenes, **{feature: np.full_like(scenes.radius, 0.7)})
     change = np.abs(
-        render_lesions(present, size=64, seed=2).astype(int)
-        - render_lesions(absent, size=64, seed=2).astype(int)
+        render_lesions(present, size=64, seed=2).astype(int) - render_lesions(absent, size=64, seed=2).astype(int)
     )
     assert np.median(change.max((1, 2, 3))) > 25
 

@@ -212,9 +212,7 @@ def test_a_single_image_has_no_auroc_and_no_interval():
 
 def test_any_statistic_of_weights_has_an_interval():
     heights = np.random.default_rng(17).normal(size=(80, 2))
-    found = bootstrap_statistic(
-        lambda w: w @ heights / w.sum(axis=1, keepdims=True), 80, resamples=100, seed=2
-    )
+    found = bootstrap_statistic(lambda w: w @ heights / w.sum(axis=1, keepdims=True), 80, resamples=100, seed=2)
     figures = np.array([heights[r].mean(axis=0) for r in resampled_rows(np.arange(80), 100, seed=2)])
     assert_summarises(found, figures)
 
@@ -223,10 +221,7 @@ def test_the_95_percent_interval_covers_the_true_auroc_about_95_times_in_100():
     rng = np.random.default_rng(18)
     truth = (np.arange(120) % 3 == 0)[:, None]
     true_auroc = stats.norm.cdf(1 / np.sqrt(2))
-    found = [
-        bootstrap_auroc(truth, rng.normal(size=truth.shape) + truth, resamples=300, seed=s)
-        for s in range(300)
-    ]
+    found = [bootstrap_auroc(truth, rng.normal(size=truth.shape) + truth, resamples=300, seed=s) for s in range(300)]
     covered = np.mean([f.low <= true_auroc <= f.high for f in found])
     assert 0.90 < covered < 0.985
 

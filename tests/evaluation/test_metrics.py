@@ -238,9 +238,7 @@ def test_a_score_that_is_not_finite_is_refused_with_count_and_place(metric, valu
         metric(GOOD, with_value(SCORE, value))
 
 
-@pytest.mark.parametrize(
-    "metric", [auroc, average_precision, calibration_error, sensitivity, specificity, f1]
-)
+@pytest.mark.parametrize("metric", [auroc, average_precision, calibration_error, sensitivity, specificity, f1])
 @pytest.mark.parametrize("value", [np.nan, -1, 2, 0.5])
 def test_truth_other_than_0_and_1_is_refused_with_count_and_place(metric, value):
     with pytest.raises(ValueError, match=r"truth holds 2 values that are not 0 or 1.*row 1, class 1"):

@@ -40,9 +40,7 @@ def test_density_refuses_what_has_no_mean() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("sets", [2, 3, 4])
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_the_posterior_agrees_with_scikit_learn_from_the_same_start(
-    sets: int, scale: float, device: str
-) -> None:
+def test_the_posterior_agrees_with_scikit_learn_from_the_same_start(sets: int, scale: float, device: str) -> None:
     values = 0.7 + scale * blobs([-0.1, 0.0, 0.06], 0.02)
     raw = values.double().numpy()
     distinct = np.unique(raw)

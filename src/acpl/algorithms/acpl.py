@@ -121,7 +121,7 @@ class ACPL:
         if self.settings.pseudo_label == "mixup" and "selected" in parts:
             parts["selected"] = self._mixed(parts["selected"])
         logits = self._networks.trained(torch.cat([part.images for part in parts.values()])).logits
-        split = logits.split([len(part.ids) for part in parts.values()])
+        split = torch.split(logits, [len(part.ids) for part in parts.values()])
         return {
             name: classification_loss(outputs, part.targets, self.context.task)
             for (name, part), outputs in zip(parts.items(), split, strict=True)

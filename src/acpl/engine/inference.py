@@ -15,13 +15,20 @@ BATCH = 256
 
 @torch.no_grad()
 def infer(
-    network: Classifier, store: ImageStore, ids: Tensor, *, task: Task, mean: Tensor, std: Tensor, device: Device
+    network: Classifier,
+    store: ImageStore,
+    ids: Tensor,
+    *,
+    task: Task,
+    mean: Tensor,
+    std: Tensor,
+    device: Device,
 ) -> Views:
     """Features and probabilities of ``ids`` in their order, float32, on the device; the network is put back."""
     training = network.training
     network.eval()
     features, outputs = [], []
-    for chunk in ids.split(BATCH):
+    for chunk in torch.split(ids, BATCH):
         images = normalise(store.gather(chunk).to(device.torch), mean, std)
         with device.autocast():
             out = network(images.contiguous(memory_format=torch.channels_last))

@@ -17,7 +17,7 @@ from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import build_network, source_of
 from acpl.errors import UserError
 from acpl.evaluation import bootstrap_auroc, bootstrap_decisions, decide, paired_bootstrap_auroc
-from acpl.evaluation.bootstrap import MeanInterval
+from acpl.evaluation.bootstrap import MeanInterval, PairedDifference
 from acpl.models import Classifier
 from acpl.task import Task
 
@@ -87,6 +87,23 @@ def run_evaluation(path: Path, *, resamples: int = 2000, device: str = "auto") -
     return result
 
 
+def compare_runs(before: Path, after: Path, *, resamples: int = 2000) -> PairedDifference:
+    """How much better ``after`` is than ``before`` on the test images both have predicted."""
+    first, second = (_predictions(path) for path in (before, after))
+    if list(first.columns) != list(second.columns) or not first["image"].equals(second["image"]):
+        raise UserError(f"{before} and {after} were not judged on the same images and classes")
+    truth = first.filter(regex=r"^truth\.").to_numpy(dtype=np.float64)
+    old, new = (table.filter(regex=r"^probability\.").to_numpy(dtype=np.float64) for table in (first, second))
+    return paired_bootstrap_auroc(truth, old, new, first["group"].to_numpy(dtype=object), resamples=resamples)
+
+
+def _predictions(run: Path) -> pd.DataFrame:
+    file = RunFolder.open(run).path / "predictions.csv"
+    if not file.exists():
+        raise UserError(f"{run} has not been evaluated: acpl evaluate {run}")
+    return pd.read_csv(file, dtype={"group": str})
+
+
 def run_prediction(path: Path, images: Sequence[Path], *, device: str = "auto") -> tuple[pd.DataFrame, list[str]]:
     """A table of ids (paths) and probabilities; and a sentence for each file that could not be read."""
     folder = RunFolder.open(path)
@@ -142,7 +159,10 @@ def _figures(
 
 
 def _flat(name: str, interval: MeanInterval) -> dict[str, Any]:
-    return {name: _number(interval.point), f"{name}_interval": [_number(interval.low), _number(interval.high)]}
+    return {
+        name: _number(interval.point),
+        f"{name}_interval": [_number(interval.low), _number(interval.high)],
+    }
 
 
 def _by_class(classes: list[str], values: Floats) -> dict[str, float | None]:

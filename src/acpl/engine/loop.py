@@ -72,9 +72,7 @@ class Trainer:
 
     def __call__(self, network: Classifier, ids: Tensor) -> Views:
         """What ``network`` says of these samples: the method's look at the pools."""
-        return infer(
-            network, self.images, ids, task=self.task, mean=self.mean, std=self.std, device=self.device
-        )
+        return infer(network, self.images, ids, task=self.task, mean=self.mean, std=self.std, device=self.device)
 
     def best(self) -> Classifier | None:
         """The predictor that was best on validation so far."""

@@ -31,7 +31,7 @@ class ModelCard:
     mean: list[float]
     std: list[float]
     threshold: float | None
-    no_finding: bool
+    normal_output: bool
 
 
 class RunFolder:

@@ -31,9 +31,9 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
     device = Device.choose(config.device, config.precision)
     dataset = source_of(config).open(("train", "validation"))
     manifest = dataset.manifest
-    if config.no_finding:
+    if config.normal_output:
         if manifest.task is not Task.MULTI_LABEL:
-            raise UserError(f"no_finding needs a multi-label data set, but {config.data} is {manifest.task}")
+            raise UserError(f"normal_output needs a multi-label data set, but {config.data} is {manifest.task}")
         manifest = manifest.with_no_finding()
     reported = len(dataset.manifest.classes)
 
@@ -55,7 +55,7 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
         mean=mean,
         std=std,
         threshold=config.threshold,
-        no_finding=config.no_finding,
+        normal_output=config.normal_output,
     )
     seed_everything(config.seed, _FIRST_WEIGHTS)
 
@@ -104,9 +104,7 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
 
 def source_of(config: Config) -> Source:
     """The data set that a configuration names."""
-    return find_source(
-        config.data, size=config.size, patients=config.phantom_patients, seed=config.phantom_seed
-    )
+    return find_source(config.data, size=config.size, patients=config.phantom_patients, seed=config.phantom_seed)
 
 
 def build_network(card: ModelCard, *, dropout: float = 0.0, weights: str = "none") -> Classifier:
@@ -114,7 +112,7 @@ def build_network(card: ModelCard, *, dropout: float = 0.0, weights: str = "none
     return build_classifier(
         card.backbone,  # type: ignore[arg-type]
         channels=card.channels,
-        classes=len(card.classes) + card.no_finding,
+        classes=len(card.classes) + card.normal_output,
         activation=card.activation,  # type: ignore[arg-type]
         dropout=dropout,
         weights=weights,

@@ -136,9 +136,7 @@ def paired_bootstrap_auroc(
         seed,
     )
     found = _summary(point, draws, level)
-    return PairedDifference(
-        found.point, found.low, found.high, _p_value(defined_mean(draws)), found.per_class
-    )
+    return PairedDifference(found.point, found.low, found.high, _p_value(defined_mean(draws)), found.per_class)
 
 
 def bootstrap_decisions(
@@ -229,8 +227,7 @@ def _group_numbers(groups: ArrayLike, images: int) -> Integers:
     missing = [row for row, name in enumerate(listed) if _is_missing(name)]
     if missing:
         raise ValueError(
-            f"groups holds {len(missing)} missing names; "
-            f"the first is {listed[missing[0]]} at row {missing[0]}"
+            f"groups holds {len(missing)} missing names; the first is {listed[missing[0]]} at row {missing[0]}"
         )
     number_of: dict[object, int] = {}
     return np.array([number_of.setdefault(name, len(number_of)) for name in listed], dtype=np.int64)

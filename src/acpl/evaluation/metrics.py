@@ -245,9 +245,7 @@ def class_mean(values: ArrayLike, names: Sequence[str]) -> tuple[float, tuple[st
     """
     figures = np.asarray(values, dtype=np.float64)
     if figures.shape != (len(names),):
-        raise ValueError(
-            f"values has shape {figures.shape} for {len(names)} names; it must be ({len(names)},)"
-        )
+        raise ValueError(f"values has shape {figures.shape} for {len(names)} names; it must be ({len(names)},)")
     left_out = tuple(name for name, missing in zip(names, np.isnan(figures), strict=True) if missing)
     return float(defined_mean(figures)), left_out
 
@@ -315,9 +313,7 @@ def _checked(truth: ArrayLike, score: ArrayLike) -> tuple[Bools, Floats]:
 
 def _table(values: NDArray[Any], name: str) -> None:
     if values.ndim != 2 or 0 in values.shape:
-        raise ValueError(
-            f"{name} has shape {values.shape}; it must be (images, classes), at least one of each"
-        )
+        raise ValueError(f"{name} has shape {values.shape}; it must be (images, classes), at least one of each")
 
 
 def _same_shape(truth: Bools, other: NDArray[Any], name: str) -> None:
@@ -358,6 +354,5 @@ def _one_hot(labels: Bools) -> None:
     bad = np.flatnonzero(marks != 1)
     if len(bad):
         raise ValueError(
-            f"truth holds {len(bad)} rows that are not one-hot; "
-            f"the first has {marks[bad[0]]} classes, at row {bad[0]}"
+            f"truth holds {len(bad)} rows that are not one-hot; the first has {marks[bad[0]]} classes, at row {bad[0]}"
         )

@@ -36,9 +36,7 @@ def density(similarity: Tensor) -> Tensor:
         tensor([0.7500, 0.2500])
     """
     if similarity.ndim != 2 or similarity.shape[1] == 0:
-        raise ValueError(
-            f"similarity must be (samples, k), k at least 1, got shape {tuple(similarity.shape)}"
-        )
+        raise ValueError(f"similarity must be (samples, k), k at least 1, got shape {tuple(similarity.shape)}")
     if not similarity.is_floating_point():
         raise TypeError(f"similarity must be floating point, got {similarity.dtype}")
     mean = similarity.detach().mean(dim=1, dtype=torch.float64).float()
@@ -157,9 +155,7 @@ def level_of_minimum(density: Tensor, level: Tensor) -> int:
     """
     values = _densities(density)
     if level.shape != values.shape:
-        raise ValueError(
-            f"level must have the shape of density, got {tuple(level.shape)} and {tuple(values.shape)}"
-        )
+        raise ValueError(f"level must have the shape of density, got {tuple(level.shape)} and {tuple(values.shape)}")
     if len(values) == 0:
         raise ValueError("density must have at least one sample, got none")
     return int(level[(values == values.min()).nonzero()[0]])

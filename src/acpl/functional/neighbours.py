@@ -4,7 +4,7 @@ Rows are brought to unit length in float64 and rounded to multiples of 2⁻²⁶
 multiples of 2⁻⁵², and every partial sum of a scalar product of unit vectors stays below 2: float64 holds each
 of them *exactly*, in whatever order a matrix kernel adds them. So a pair's similarity does not depend on the
 block it falls into, on the number of threads or on the device, and duplicated rows tie to the last bit. The
-rounding moves a cosine by about 10⁻⁸, and by no more than 1.5 · 10⁻⁸ √features: less than a product in float32.
+rounding moves a cosine by about 10⁻⁸, and by no more than 1.5 · 10⁻⁸ √features, which float32 sums exceed.
 
 Similarity and index are then packed into one int64, similarity above, index (reversed) below. Such ranks are
 unique and sort as the contract says: by descending similarity, ties to the lower index.
@@ -83,9 +83,7 @@ def nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int = BLOC
     return Nearest(similarity, index)
 
 
-def mutual_nearest(
-    queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int = BLOCK_BYTES
-) -> MutualNearest:
+def mutual_nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int = BLOCK_BYTES) -> MutualNearest:
     """Return the ``k`` nearest anchors of each query and the ``k`` nearest queries of each anchor.
 
     These are 𝒩(f(x), D_A) and 𝒩(f(x_A), D_U) of equations 4, 5 and 7. Each block of the product is computed
@@ -152,9 +150,7 @@ def _checked(queries: Tensor, anchors: Tensor, k: int, block_bytes: int) -> tupl
             f"queries and anchors must have as many features, got {queries.shape[1]} and {anchors.shape[1]}"
         )
     if queries.device != anchors.device:
-        raise ValueError(
-            f"queries and anchors must share a device, got {queries.device} and {anchors.device}"
-        )
+        raise ValueError(f"queries and anchors must share a device, got {queries.device} and {anchors.device}")
     if len(anchors) == 0:
         raise ValueError("anchors must have at least one row, got none")
     for name, rows in (("queries", queries), ("anchors", anchors)):

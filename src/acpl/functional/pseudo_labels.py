@@ -203,6 +203,4 @@ def _check_index(name: str, index: Tensor, rows: int) -> None:
     if index.is_floating_point() or index.dtype == torch.bool:
         raise TypeError(f"{name} must be integer, got {index.dtype}")
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= rows):
-        raise ValueError(
-            f"{name} must lie in [0, {rows}), got values from {int(index.min())} to {int(index.max())}"
-        )
+        raise ValueError(f"{name} must lie in [0, {rows}), got values from {int(index.min())} to {int(index.max())}")

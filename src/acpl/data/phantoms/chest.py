@@ -65,9 +65,7 @@ _WHO = DeckSize(uniforms=64, normals=1650)
 _SHOT = DeckSize(uniforms=48, normals=160)
 
 
-def chest_labels(
-    patients: Sequence[int] | range, *, seed: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def chest_labels(patients: Sequence[int] | range, *, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Who has what, without drawing: labels (images, 8) of 0 and 1, and the patient of each row.
 
     >>> labels, patients = chest_labels(range(3), seed=0)
@@ -247,7 +245,7 @@ def chest_scenes(patients: Sequence[int] | range, *, seed: int) -> ChestScenes:
         scatter=shot.uniform(0.0, 0.28),
         tilt_x=shot.normal(0, 0.05),
         tilt_y=shot.normal(0, 0.06),
-        noise=shot.uniform(0.012, 0.04),
+        noise=shot.uniform(0.010, 0.032),
         collimated=np.where(shot.uniform() < 0.2, shot.uniform(0.86, 0.97), np.float32(2)),
         pacemaker=who.chance(0.07),
         tube=shot.chance(0.10),
@@ -471,7 +469,7 @@ def _nodule(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     x, y = _place(s, s.other_side, s.height, 1.02 - s.across)
     radius = 0.058 + 0.030 * s.lump
     ball = step(radius - np.hypot(on.x - x, on.y - y), 0.030)
-    chest.solid = chest.solid + (0.17 + 0.30 * amount) * ball * chest.lung
+    chest.solid = chest.solid + (0.21 + 0.30 * amount) * ball * chest.lung
     return chest
 
 
@@ -516,7 +514,7 @@ def _fibrosis(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     other = texture(np.flip(s.net, axis=1).swapaxes(1, 2), on.x.shape[-1])
     lines = 0.7 * (ink(noise, 0.22, 0.0) + ink(other, 0.22, 0.0))
     where = step(chest.height + 0.25, 0.5) * (1 - 0.55 * step(chest.depth - 0.13, 0.13))
-    chest.solid = chest.solid + (0.18 + 0.24 * amount) * (lines - 0.15) * where * chest.lung * chest.air
+    chest.solid = chest.solid + (0.26 + 0.24 * amount) * (lines - 0.15) * where * chest.lung * chest.air
     return chest
 
 
@@ -539,9 +537,7 @@ def _hernia(s: ChestScenes, on: Plane) -> Array:
     inside = step(radius - away, 0.035)
     wall = ink(away - radius, 0.020, on.pixel)
     fluid = step(on.y - y - 0.02, 0.018)
-    return np.asarray(
-        (0.26 + 0.16 * amount) * wall + inside * (0.18 * fluid - (0.48 + 0.22 * amount) * (1 - fluid))
-    )
+    return np.asarray((0.26 + 0.16 * amount) * wall + inside * (0.18 * fluid - (0.48 + 0.22 * amount) * (1 - fluid)))
 
 
 def _pacemaker(s: ChestScenes, on: Plane) -> Array:
@@ -606,8 +602,6 @@ def _letter(s: ChestScenes, flat: Plane) -> Array:
     stem = along(flat, [(x, y), (x, y + tall)])
     foot = along(flat, [(x, y + tall), (x + wide, y + tall)])
     middle = y + tall * 0.5
-    bowl = along(
-        flat, [(x, y), (x + wide, y + 0.02), (x + wide, middle - 0.015), (x, middle), (x + wide, y + tall)]
-    )
+    bowl = along(flat, [(x, y), (x + wide, y + 0.02), (x + wide, middle - 0.015), (x, middle), (x + wide, y + tall)])
     rest = np.where(side < 0, bowl, foot)
     return ink(np.minimum(stem, rest), 0.011, flat.pixel)

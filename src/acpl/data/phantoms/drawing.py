@@ -83,9 +83,7 @@ class Deck:
         """(images, knots, knots) of standard normals, for `texture`."""
         start, self._next_normal = self._next_normal, self._next_normal + knots * knots
         if self._next_normal > self._normals.shape[1]:
-            raise IndexError(
-                f"the deck holds {self._normals.shape[1]} normals, {self._next_normal} were asked for"
-            )
+            raise IndexError(f"the deck holds {self._normals.shape[1]} normals, {self._next_normal} were asked for")
         return self._normals[:, start : self._next_normal].reshape(-1, knots, knots)
 
 
@@ -202,7 +200,7 @@ def step(value: Array, softness: Array | float) -> Array:
     t *= -2
     t += 3
     squared *= t
-    return squared
+    return np.asarray(squared)
 
 
 def bell(squared: Array) -> Array:

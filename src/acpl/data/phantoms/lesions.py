@@ -92,9 +92,7 @@ _WHO = DeckSize(uniforms=40, normals=3200)
 _SHOT = DeckSize(uniforms=72, normals=80)
 
 
-def lesion_labels(
-    patients: Sequence[int] | range, *, seed: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def lesion_labels(patients: Sequence[int] | range, *, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Who has what, without drawing: one-hot labels (images, 7), and the patient of each row.
 
     >>> labels, patients = lesion_labels(range(3), seed=0)
@@ -102,9 +100,7 @@ def lesion_labels(
     True
     """
     numbers = check_patients(patients, seed)
-    draws = np.array([np.random.default_rng([seed, _LABELS, p]).random(2) for p in numbers.tolist()]).reshape(
-        -1, 2
-    )
+    draws = np.array([np.random.default_rng([seed, _LABELS, p]).random(2) for p in numbers.tolist()]).reshape(-1, 2)
     counts = np.array([images_per_patient(u) for u in draws[:, 0].tolist()], dtype=np.int64)
     kinds = np.searchsorted(np.cumsum(_PREVALENCE[:-1]), draws[:, 1], side="right")
     one_hot = np.eye(len(LESION_CLASSES), dtype=np.uint8)
@@ -302,13 +298,7 @@ def _lesion(s: LesionScenes, on: Plane) -> Array:
     melanin += 1.1 * s.fissures * inside * ink(strand + 0.4 * patch, 0.22, 0.0)
     melanin += 1.6 * s.cysts * inside * step(-pores - 1.35, 0.4)
     blood = s.blood * inside * np.clip(1 + 0.5 * s.uneven * patch, 0.2, 2)
-    blood += (
-        1.5
-        * s.vessels
-        * step(depth + 0.05, 0.3)
-        * ink(strand + 0.5 * blotch, 0.10, 0.0)
-        * step(patch + 0.5, 0.6)
-    )
+    blood += 1.5 * s.vessels * step(depth + 0.05, 0.3) * ink(strand + 0.5 * blotch, 0.10, 0.0) * step(patch + 0.5, 0.6)
     blood += 1.1 * s.dots * inside * step(honey - 1.3, 0.7)
     blood += 1.5 * s.lacunae * inside * step(patch + 0.6 * blotch - 0.1, 0.35)
     melanin += 0.5 * s.lacunae * inside * step(patch + 0.6 * blotch - 0.5, 0.3)
@@ -352,9 +342,7 @@ def _honeycomb(s: LesionScenes, on: Plane, size: int) -> Array:
     """A bent honeycomb, 3 in the middle of a cell and down to −1.5 on its walls."""
     x, y = on.x + texture(s.warp_x, size), on.y + texture(s.warp_y, size)
     pace = 6.2832 / s.mesh
-    return np.asarray(
-        np.cos(pace * x) + np.cos(pace * (0.5 * x + 0.866 * y)) + np.cos(pace * (0.5 * x - 0.866 * y))
-    )
+    return np.asarray(np.cos(pace * x) + np.cos(pace * (0.5 * x + 0.866 * y)) + np.cos(pace * (0.5 * x - 0.866 * y)))
 
 
 def _scatter(colour: Array, strength: Array, where: Array, towards: tuple[float, float, float]) -> None:

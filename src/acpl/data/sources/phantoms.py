@@ -48,9 +48,7 @@ class PhantomSource:
             }
         )
         task, classes = (
-            (Task.MULTI_LABEL, CHEST_FINDINGS)
-            if self.name == "phantom-chest"
-            else (Task.MULTI_CLASS, LESION_CLASSES)
+            (Task.MULTI_LABEL, CHEST_FINDINGS) if self.name == "phantom-chest" else (Task.MULTI_CLASS, LESION_CLASSES)
         )
         return Manifest(task, classes, table, labels.astype(np.float32))
 

@@ -1,0 +1,227 @@
+"""The shell: one verb a public function, options built from the same configuration class."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from acpl.config import Config
+from acpl.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(
+    name="acpl",
+    help="Train accurate medical image classifiers from few labels and many unlabelled images.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+Run = Annotated[Path, typer.Argument(help="A run folder, as `acpl train` made it.", show_default=False)]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, or cuda:N.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def main() -> None:
+    """The command ``acpl``: a user's mistake is one sentence and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"acpl: {error}", err=True)
+        sys.exit(2)
+
+
+def _train(
+    context: typer.Context,
+    preset: str | None,
+    config: Path | None,
+    out: Path | None,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Train a model; without options, ACPL on phantom-chest.
+
+    Settings of the method are options too: `acpl methods acpl` lists them.
+    """
+    from acpl import api
+    from acpl.engine.monitor import Quiet, Terminal
+
+    given |= _extra_options(context.args)
+    monitor = Quiet() if quiet else Terminal(_console(stderr=False))
+    run = api.train(preset=preset, file=config, out=out, monitor=monitor, **given)
+    typer.echo(f"run: {run}\nnext: acpl evaluate {run}")
+
+
+@app.command()
+def evaluate(run: Run, as_json: AsJson = False, device: DeviceOption = "auto", resamples: int = 2000) -> None:
+    """Judge a run on the test part, with 95 % intervals by bootstrap over patients."""
+    from acpl import api
+
+    if resamples < 1:
+        raise UserError(f"resamples should be at least 1, but it is {resamples}")
+    result = api.evaluate(run, resamples=resamples, device=device)
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    from acpl.report.tables import evaluation_table
+
+    _console().print(evaluation_table(result))
+    typer.echo(f"report: {run / 'report.html'}")
+
+
+@app.command()
+def predict(
+    run: Run,
+    paths: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; standard output without it.")] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Write a CSV of ids and probabilities."""
+    from acpl import api
+
+    if out is not None and out.exists():
+        raise UserError(f"{out} exists; choose another --out, nothing is ever written over")
+    table, bad = api.predict(run, paths, device=device)
+    table.to_csv(out if out is not None else sys.stdout, index=False)
+    for sentence in bad:
+        typer.echo(f"not read: {sentence}", err=True)
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show this method's settings.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the methods, or the settings of one."""
+    from acpl import algorithms, api
+
+    if name is None:
+        rows = list(api.methods().items())
+    else:
+        fields = algorithms.find(name).Settings.model_fields
+        rows = [(_flag(key), f"{field.description} [default: {field.default}]") for key, field in fields.items()]
+    _print_rows(rows, as_json)
+
+
+@app.command()
+def presets(as_json: AsJson = False) -> None:
+    """List the presets and what each sets."""
+    from acpl.config import preset_names, read_preset
+
+    if as_json:
+        typer.echo(json.dumps({name: read_preset(name) for name in preset_names()}))
+        return
+    rows = []
+    for name in preset_names():
+        values = read_preset(name)
+        shown = {k: v for k, v in values.items() if k != "settings"} | values.get("settings", {})
+        rows.append((name, ", ".join(f"{key}={value}" for key, value in shown.items())))
+    _print_rows(rows, as_json=False)
+
+
+def _print_rows(rows: Sequence[tuple[str, str]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(dict(rows)))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for left, right in rows:
+        table.add_row(Text(left, style="bold"), Text(right))
+    _console().print(table)
+
+
+def _console(stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _extra_options(arguments: Sequence[str]) -> dict[str, str]:
+    """Options that are no fields of ``Config``: settings of the method, as ``--k 20``, ``--k=20`` or ``--no-x``."""
+    given: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise UserError(f"unexpected argument '{word}'; options start with --")
+        name, equals, value = word[2:].partition("=")
+        if not equals:
+            if rest and not rest[0].startswith("--"):
+                value = rest.pop(0)
+            elif name.startswith("no-"):
+                name, value = name.removeprefix("no-"), "false"
+            else:
+                value = "true"
+        given[name.replace("-", "_")] = value
+    return given
+
+
+def _option(name: str, field: FieldInfo) -> Parameter:
+    """A field of ``Config`` as an option; what is not given stays None, so that preset and file count."""
+    group = field.json_schema_extra["group"] if isinstance(field.json_schema_extra, dict) else None
+    is_switch = field.annotation is bool
+    help_text = (field.description or "").replace("[", "\\[")
+    if field.annotation is not None and get_origin(field.annotation) is Literal:
+        help_text += f" ({' | '.join(map(str, get_args(field.annotation)))})"
+    declared = f"{_flag(name)}/--no-{name.replace('_', '-')}" if is_switch else _flag(name)
+    option = typer.Option(
+        declared,
+        help=help_text,
+        rich_help_panel=str(group),
+        show_default=False,
+        metavar=None if is_switch else _metavar(field.annotation),
+    )
+    kind: Any = bool | None if is_switch else str | None
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+
+
+def _metavar(annotation: Any) -> str:
+    options = [part for part in get_args(annotation) if part is not NoneType]
+    plain = options[0] if get_origin(annotation) is UnionType and options else annotation
+    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(
+        plain, "NUMBER,NUMBER" if get_origin(plain) is tuple else "NAME"
+    )
+
+
+def _build_train() -> Callable[..., None]:
+    """``train`` with an option for each field of ``Config``."""
+    own = [
+        Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        _own("preset", str | None, None, "Start from this preset (default: demo); `acpl presets` lists them."),
+        _own("config", Path | None, None, "Start from this YAML file, over the preset."),
+        _own("out", Path | None, None, "Run folder to make (default: a new one below runs)."),
+        _own("quiet", bool, False, "No progress, no lines."),
+    ]
+    fields = [_option(name, field) for name, field in Config.model_fields.items() if name != "settings"]
+
+    def train(**given: Any) -> None:
+        _train(**given)
+
+    parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own] + fields
+    train.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    train.__annotations__ = {p.name: p.annotation for p in parameters}
+    train.__doc__ = _train.__doc__
+    return train
+
+
+def _own(name: str, kind: Any, default: Any, text: str) -> Parameter:
+    option = typer.Option(f"--{name}", help=text, show_default=False, rich_help_panel="Run")
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+
+
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(_build_train())

@@ -1,0 +1,31 @@
+"""``python -m acpl.experiments NAME``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+
+@app.callback()
+def _experiments() -> None:
+    """Declared runs whose tables are reported."""
+
+
+@app.command()
+def phantoms(
+    out: Annotated[Path, typer.Option(help="Folder of the cells; finished ones are reused.")] = Path("runs/phantoms"),
+    seeds: Annotated[int, typer.Option(min=1)] = 5,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
+    device: str = "auto",
+    precision: str = "auto",
+) -> None:
+    """ACPL against supervised on both phantoms, and high against low information."""
+    from acpl.experiments.phantoms import run_phantoms
+
+    typer.echo(run_phantoms(out, seeds=seeds, jobs=jobs, say=typer.echo, device=device, precision=precision))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,57 @@
+"""Augmentation against the plainest way to do the same."""
+
+import pytest
+import torch
+
+from acpl.data.augment import Augmentation, augment, normalise
+
+
+def picture(count: int = 4) -> torch.Tensor:
+    return torch.rand(count, 2, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_crop_of_everything_is_the_image_itself() -> None:
+    whole = Augmentation(crop=(1.0, 1.0), ratio=(1.0, 1.0), flip=False)
+    images = picture()
+    assert torch.allclose(augment(images, whole, torch.Generator().manual_seed(1)), images, atol=1e-5)
+
+
+def test_every_image_is_itself_or_its_mirror_and_both_occur() -> None:
+    flips = Augmentation(crop=(1.0, 1.0), ratio=(1.0, 1.0), flip=True)
+    images = picture(64)
+    out = augment(images, flips, torch.Generator().manual_seed(1))
+    same = torch.isclose(out, images, atol=1e-5).flatten(1).all(dim=1)
+    mirrored = torch.isclose(out, images.flip(3), atol=1e-5).flatten(1).all(dim=1)
+    assert (same ^ mirrored).all()
+    assert 16 < int(same.sum()) < 48
+
+
+def test_crops_stay_inside_the_image() -> None:
+    """A horizontal and a vertical ramp show where each output pixel was taken from."""
+    ramp = torch.linspace(-1, 1, 64)
+    images = torch.stack([ramp.expand(64, 64), ramp[:, None].expand(64, 64)]).expand(200, 2, 64, 64)
+    how = Augmentation(crop=(0.25, 0.5), ratio=(0.75, 1.33), flip=False)
+    out = augment(images, how, torch.Generator().manual_seed(2))
+    width = (out[:, 0, 0, -1] - out[:, 0, 0, 0]) / 2
+    height = (out[:, 1, -1, 0] - out[:, 1, 0, 0]) / 2
+    area = width * height
+    assert area.min() > 0.2
+    assert area.max() < 0.52
+    assert (out.abs() <= 1).all()
+    assert out[:, 0, 0, 0].std() > 0.1
+
+
+def test_the_generator_alone_decides() -> None:
+    images = picture()
+    one, two = (augment(images, Augmentation(), torch.Generator().manual_seed(s)) for s in (1, 1))
+    other = augment(images, Augmentation(), torch.Generator().manual_seed(2))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_normalising_is_the_textbook_formula(channels: int) -> None:
+    pixels = torch.randint(0, 256, (2, channels, 4, 4), dtype=torch.uint8)
+    mean, std = torch.rand(channels), torch.rand(channels) + 0.1
+    expected = (pixels / 255 - mean[:, None, None]) / std[:, None, None]
+    assert torch.allclose(normalise(pixels, mean, std), expected, atol=1e-5)
