@@ -41,6 +41,9 @@ class ACPLSettings(Section):
     """``minimum``: high information is the set of the single sparsest sample, as in the published code."""
     loss: Literal["two-term", "union"] = "two-term"
     """Eq. 1's two means, or one mean over labelled and selected together, as in the published code."""
+    true_labels: Literal["pooled", "apart"] = "pooled"
+    """``pooled``: eq. 1's first mean is over D_L as it grows, pseudo-labels included (line 9). ``apart``: it stays
+    with the labels that were given, and pseudo-labels of all stages make the second; not in the paper."""
     reinitialise: bool = False
     """Every stage starts from fresh weights, as in the published code."""
     features_from: Literal["model", "averaged", "best"] = "model"
@@ -105,14 +108,15 @@ class ACPL:
         if self.settings.loss == "union":
             union = torch.cat([pools.labelled, pools.selected])
             return single_draw(name, union, schedule, schedule.stage_epochs)
-        # An epoch shows as many images as D_L ∪ D_S has, half of every batch from each, so that a batch
-        # estimates both means of eq. 1 equally well whatever the pools' sizes.
-        half = schedule.batch_size // 2
-        draws = {
-            "labelled": Draw(pools.labelled, schedule.batch_size - half),
-            "selected": Draw(pools.selected, half),
-        }
-        epoch_steps = ceil((len(pools.labelled) + len(pools.selected)) / schedule.batch_size)
+        # A full batch from each pool estimates both means of eq. 1 equally well whatever the pools' sizes, and
+        # shows as many labelled images a step as supervised training does. An epoch shows |D_L ∪ D_S| images.
+        first, second = pools.labelled, pools.selected
+        if self.settings.true_labels == "apart":
+            pseudo = pools.labelled[~torch.isin(pools.labelled, pools.given)]
+            first, second = pools.given, torch.cat([pseudo, pools.selected])
+        size = schedule.batch_size
+        draws = {"labelled": Draw(first, size), "selected": Draw(second, size)}
+        epoch_steps = ceil((len(first) + len(second)) / (2 * size))
         return Stage(name, draws, epoch_steps, epoch_steps * schedule.stage_epochs)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:

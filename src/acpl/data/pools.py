@@ -11,7 +11,8 @@ class Pools:
 
     All hold sample ids, ascending, never positions in a list that shrinks. Labelled and unlabelled are disjoint
     and their union never changes; selected is part of unlabelled until ``merge``. A target belongs to an id and,
-    once given, does not change; an unlabelled sample that was never selected has none to be read.
+    once given, does not change; an unlabelled sample that was never selected has none to be read. ``given`` are
+    the samples whose label came with the data, whatever joins the labelled pool later.
     """
 
     def __init__(self, labelled: Tensor, targets: Tensor, unlabelled: Tensor) -> None:
@@ -24,6 +25,7 @@ class Pools:
             raise ValueError("labelled and unlabelled share a sample")
         self.labelled = labelled.sort().values
         self.unlabelled = unlabelled.sort().values
+        self.given = self.labelled
         self.selected = labelled[:0]
         self.anchors = self.labelled
         count = int(torch.cat([labelled, unlabelled]).max()) + 1
@@ -64,6 +66,7 @@ class Pools:
     def state_dict(self) -> dict[str, Tensor]:
         """Everything, as tensors."""
         return {
+            "given": self.given,
             "labelled": self.labelled,
             "unlabelled": self.unlabelled,
             "selected": self.selected,
@@ -73,6 +76,7 @@ class Pools:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what ``state_dict`` gave."""
+        self.given = state["given"]
         self.labelled = state["labelled"]
         self.unlabelled = state["unlabelled"]
         self.selected = state["selected"]

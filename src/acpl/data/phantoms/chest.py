@@ -61,7 +61,12 @@ _SICK_SHARE, _SICK, _WELL = 0.4, 1.6, 0.6
 _EFFUSION_IF_LARGE_HEART = 0.32
 
 _LABELS, _SCENE, _GRAIN = 0xC4E57, 0xC4E58, 0xC4E59  # one random stream each, apart from the lesions'
-_WHO = DeckSize(uniforms=64, normals=1650)
+# Severity of a finding that is labelled; of mild signs in images that are not, and how many of those there are
+# for each that has the finding.
+_PRESENT, _MILD, _MILD_RATE = (0.5, 1.0), (0.1, 0.6), 1.5
+_VARIETY = 0.3  # of anatomy, pose and exposure
+
+_WHO = DeckSize(uniforms=96, normals=1650)
 _SHOT = DeckSize(uniforms=48, normals=160)
 
 
@@ -194,7 +199,7 @@ def chest_scenes(patients: Sequence[int] | range, *, seed: int) -> ChestScenes:
     numbers = check_patients(patients, seed)
     labels, owners = chest_labels(patients, seed=seed)
     counts = np.searchsorted(owners, numbers, side="right") - np.searchsorted(owners, numbers)
-    who, shot = deal([seed, _SCENE], numbers, counts, _WHO, _SHOT)
+    who, shot = deal([seed, _SCENE], numbers, counts, _WHO, _SHOT, _VARIETY)
     return ChestScenes(
         patient=owners,
         severity=_severity(who, shot, labels),
@@ -259,10 +264,15 @@ def chest_scenes(patients: Sequence[int] | range, *, seed: int) -> ChestScenes:
 
 
 def _severity(who: Deck, shot: Deck, labels: NDArray[np.uint8]) -> Array:
-    """(images, 8): a patient's images are about equally severe, and some patients' findings are subtle."""
-    columns = [who.uniform(0.25, 1.0) + shot.normal(0, 0.07) for _ in CHEST_FINDINGS]
-    severity = np.concatenate(columns, axis=1)[:, :, 0]
-    return np.asarray(np.clip(severity, 0.1, 1.1) * labels, dtype=np.float32)
+    """(images, 8): how plain each finding is, about equal in a patient's images.
+
+    Some images without the finding show mild signs of it, as borderline cases do: they overlap with the least
+    severe of those that have it, so that a label is not always to be seen.
+    """
+    present = [who.uniform(*_PRESENT) + shot.normal(0, 0.07) for _ in CHEST_FINDINGS]
+    mild = [np.where(who.uniform() < _MILD_RATE * rate, who.uniform(*_MILD), 0) for rate in _PREVALENCE]
+    severe, borderline = (np.concatenate(columns, axis=1)[:, :, 0] for columns in (present, mild))
+    return np.asarray(np.where(labels > 0, np.clip(severe, 0.1, 1.1), borderline), dtype=np.float32)
 
 
 @dataclasses.dataclass
@@ -443,7 +453,7 @@ def _effusion(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     here = step(chest.body * s.side, 0.03)
     angle = s.base + s.base_left * chest.left + s.dome
     climb = np.exp(-np.maximum(s.half_width - chest.aside, 0) / (0.10 + 0.16 * amount))
-    surface = angle - 0.10 - 0.34 * amount - (0.06 + 0.24 * amount) * climb + 0.09
+    surface = angle - 0.44 * amount - 0.30 * amount * climb + 0.09
     fluid = here * step(chest.height - surface, 0.05)
     chest.air = chest.air * (1 - 0.93 * fluid)
     chest.markings = chest.markings * (1 - fluid)
@@ -457,9 +467,9 @@ def _infiltration(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     noise = texture(s.cloud, on.x.shape[-1])
     x, y = _place(s, s.side, 0.35 + 0.6 * s.height, s.across)
     x2, y2 = _place(s, s.other_side, 1.05 - 0.6 * s.height, 0.9 - s.across)
-    area = spot(on, x, y, 0.15 + 0.09 * s.lump) + 0.7 * spot(on, x2, y2, 0.13 + 0.08 * (1 - s.lump))
+    area = spot(on, x, y, 0.20 + 0.09 * s.lump) + 0.7 * spot(on, x2, y2, 0.17 + 0.08 * (1 - s.lump))
     cloud = np.clip(area * (0.9 + 0.6 * noise), 0, 1.2)
-    chest.solid = chest.solid + (0.14 + 0.30 * amount) * cloud * chest.lung * chest.air
+    chest.solid = chest.solid + 0.50 * amount * cloud * chest.lung * chest.air
     return chest
 
 
@@ -467,9 +477,9 @@ def _nodule(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     """A small round spot."""
     amount = s.severity[:, _NODULE, None, None]
     x, y = _place(s, s.other_side, s.height, 1.02 - s.across)
-    radius = 0.058 + 0.030 * s.lump
+    radius = 0.090 + 0.030 * s.lump
     ball = step(radius - np.hypot(on.x - x, on.y - y), 0.030)
-    chest.solid = chest.solid + (0.21 + 0.30 * amount) * ball * chest.lung
+    chest.solid = chest.solid + 0.55 * amount * ball * chest.lung
     return chest
 
 
@@ -486,9 +496,9 @@ def _mass(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
         + 0.06 * np.cos(7 * angle)
         + 0.04 * np.cos(13 * angle)
     )
-    radius = (0.125 + 0.075 * s.lump) * rim
+    radius = (0.18 + 0.06 * s.lump) * rim
     ball = step(radius - np.hypot(dx, dy), 0.045)
-    chest.solid = chest.solid + (0.24 + 0.26 * amount) * ball * step(chest.depth + 0.04, 0.04)
+    chest.solid = chest.solid + 0.55 * amount * ball * step(chest.depth + 0.04, 0.04)
     chest.markings = chest.markings * (1 - ball)
     return chest
 
@@ -498,12 +508,12 @@ def _pneumothorax(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     amount = s.severity[:, _PNEUMOTHORAX, None, None]
     here = step(-chest.body * s.other_side, 0.02)
     # air rises: the gap is widest at the apex
-    gap = (0.045 + 0.16 * amount) * (1.15 - 0.55 * step(chest.height - 0.0, 0.5))
+    gap = (0.01 + 0.22 * amount) * (1.15 - 0.55 * step(chest.height - 0.0, 0.5))
     outside = here * step(gap - chest.wall, 0.02) * chest.lung
     line = here * ink(chest.wall - gap, 0.009, on.pixel) * chest.lung
     chest.markings = chest.markings * (1 - outside)
     chest.air = chest.air * (1 + 0.30 * outside) * (1 - 0.28 * amount * here * (1 - outside))
-    chest.solid = chest.solid + 0.26 * line
+    chest.solid = chest.solid + 0.4 * amount * line
     return chest
 
 
@@ -514,7 +524,7 @@ def _fibrosis(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     other = texture(np.flip(s.net, axis=1).swapaxes(1, 2), on.x.shape[-1])
     lines = 0.7 * (ink(noise, 0.22, 0.0) + ink(other, 0.22, 0.0))
     where = step(chest.height + 0.25, 0.5) * (1 - 0.55 * step(chest.depth - 0.13, 0.13))
-    chest.solid = chest.solid + (0.26 + 0.24 * amount) * (lines - 0.15) * where * chest.lung * chest.air
+    chest.solid = chest.solid + 0.70 * amount * (lines - 0.15) * where * chest.lung * chest.air
     return chest
 
 
@@ -537,7 +547,7 @@ def _hernia(s: ChestScenes, on: Plane) -> Array:
     inside = step(radius - away, 0.035)
     wall = ink(away - radius, 0.020, on.pixel)
     fluid = step(on.y - y - 0.02, 0.018)
-    return np.asarray((0.26 + 0.16 * amount) * wall + inside * (0.18 * fluid - (0.48 + 0.22 * amount) * (1 - fluid)))
+    return np.asarray(amount * (0.42 * wall + inside * (0.18 * fluid - 0.70 * (1 - fluid))))
 
 
 def _pacemaker(s: ChestScenes, on: Plane) -> Array:

@@ -57,8 +57,9 @@ class Deck:
     Rows are independent, so a row's numbers do not depend on which other rows are in the deck.
     """
 
-    def __init__(self, uniforms: Array, normals: Array) -> None:
-        self._uniforms, self._normals = uniforms, normals
+    def __init__(self, uniforms: Array, normals: Array, variety: float = 1.0) -> None:
+        """`variety` scales every spread that `normal` is asked for."""
+        self._uniforms, self._normals, self._variety = uniforms, normals, variety
         self._next_uniform = self._next_normal = 0
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> Array:
@@ -69,7 +70,7 @@ class Deck:
 
     def normal(self, mean: float = 0.0, spread: float = 1.0) -> Array:
         """(images, 1, 1), normal but cut at 2.5 spreads so that no anatomy is absurd."""
-        return mean + spread * np.clip(self.lattice(1), -2.5, 2.5)
+        return mean + self._variety * spread * np.clip(self.lattice(1), -2.5, 2.5)
 
     def chance(self, probability: float) -> Flags:
         """(images,), true with `probability`."""
@@ -119,7 +120,12 @@ def images_per_patient(uniform: float) -> int:
 
 
 def deal(
-    key: Sequence[int], patients: NDArray[np.int64], counts: NDArray[np.int64], who: DeckSize, shot: DeckSize
+    key: Sequence[int],
+    patients: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    who: DeckSize,
+    shot: DeckSize,
+    variety: float = 1.0,
 ) -> tuple[Deck, Deck]:
     """Two decks with a row per image: one equal for all images of a patient, one different for each."""
     own_uniforms, own_normals, shot_uniforms, shot_normals = [], [], [], []
@@ -132,8 +138,8 @@ def deal(
             shot_normals.append(rng.standard_normal(shot.normals, dtype=np.float32))
     rows = np.repeat(np.arange(len(patients)), counts)
     return (
-        Deck(np.stack(own_uniforms)[rows], np.stack(own_normals)[rows]),
-        Deck(np.stack(shot_uniforms), np.stack(shot_normals)),
+        Deck(np.stack(own_uniforms)[rows], np.stack(own_normals)[rows], variety),
+        Deck(np.stack(shot_uniforms), np.stack(shot_normals), variety),
     )
 
 

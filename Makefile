@@ -1,0 +1,32 @@
+# Two commands on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/.installed
+	$(BIN)/acpl train --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/acpl evaluate $$(ls -d runs/demo-* | tail -n 1)
+
+test: .venv/.installed-dev lint
+	$(BIN)/pytest
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/.installed-dev
+	$(BIN)/python benchmarks/functional.py
+
+clean:
+	rm -rf .venv
+
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -c constraints.txt -e .
+	touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	touch $@

@@ -1,0 +1,153 @@
+"""What every method must keep, for one line of declaration: subclass and name it."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from acpl import algorithms
+from acpl.algorithms.contract import Batch, Context, Method, Networks, Samples, Schedule, Stage, Views
+from acpl.data.pools import Pools
+from acpl.errors import UserError
+from acpl.models import Classifier, WeightAverage, build_classifier, probabilities
+from acpl.task import Task
+
+CLASSES, LABELLED, UNLABELLED, SIZE = 3, 12, 40, 32
+
+
+class Eye:
+    """The engine's look at tiny images, in one batch."""
+
+    def __init__(self, images: torch.Tensor, task: Task) -> None:
+        self.images, self.task = images, task
+
+    def __call__(self, network: Classifier, ids: torch.Tensor) -> Views:
+        network.eval()
+        with torch.no_grad():
+            out = network(self.images[ids])
+        network.train()
+        return Views(out.features, probabilities(out.logits, self.task))
+
+    def best(self) -> Classifier | None:
+        return None
+
+
+class World:
+    """A method on a tiny set whose unlabelled samples have no label to be read."""
+
+    def __init__(self, name: str, task: Task, **settings: Any) -> None:
+        generator = torch.Generator().manual_seed(0)
+        torch.manual_seed(0)
+        count = LABELLED + UNLABELLED
+        kinds = torch.arange(count) % CLASSES
+        self.images = torch.rand(count, 1, SIZE, SIZE, generator=generator) * 0.3
+        for kind in range(CLASSES):
+            self.images[kinds == kind, :, 8 * kind : 8 * kind + 8] += 1.0
+        labels = torch.nn.functional.one_hot(kinds, CLASSES).float()
+        self.pools = Pools(torch.arange(LABELLED), labels[:LABELLED], torch.arange(LABELLED, count))
+        context = Context(
+            task=task,
+            classes=CLASSES,
+            pools=self.pools,
+            schedule=Schedule(batch_size=6, warmup_epochs=8, stages=2, stage_epochs=2),
+            fraction=0.2,
+            seed=0,
+            build=self._build,
+        )
+        self.look = Eye(self.images, task)
+        found = algorithms.find(name)
+        self.method: Method = found(found.Settings.parse(settings), context)
+
+    def _build(self) -> Networks:
+        network = build_classifier("small", channels=1, classes=CLASSES)
+        return Networks(network, WeightAverage(network, 0.9))
+
+    def batch(self, stage: Stage) -> Batch:
+        """One batch of a stage, in a fixed order."""
+        drawn = {}
+        for name, draw in stage.draws.items():
+            ids = draw.ids[torch.arange(draw.batch_size) % len(draw.ids)]
+            drawn[name] = Samples(ids, self.images[ids], self.pools.targets(ids))
+        return drawn
+
+    def step(self, stage: Stage, optimiser: torch.optim.Optimizer) -> float:
+        """One gradient step."""
+        self.method.networks().trained.train()
+        batch = self.batch(stage)
+        loss = torch.stack(list(self.method.losses(batch).values())).sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        self.method.after_step(batch)
+        return loss.item()
+
+    def run_stage(self, index: int, steps: int) -> list[float]:
+        """A stage cut to so many steps; its losses."""
+        self.method.before_stage(index, self.look)
+        stage = self.method.stage(index)
+        assert stage is not None
+        optimiser = torch.optim.Adam(self.method.networks().trained.parameters(), lr=3e-3)
+        losses = [self.step(stage, optimiser) for _ in range(steps)]
+        self.method.after_stage(index)
+        return losses
+
+
+class MethodTester:
+    """Subclass, set ``name`` (and ``settings``), and get these."""
+
+    name: str
+    settings: dict[str, Any] = {}  # noqa: RUF012
+
+    @pytest.fixture(params=list(Task))
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return World(self.name, request.param, **self.settings)
+
+    def test_every_loss_term_has_a_gradient_in_every_stage(self, world: World) -> None:
+        index = 0
+        while True:
+            world.method.before_stage(index, world.look)
+            stage = world.method.stage(index)
+            if stage is None:
+                break
+            losses = world.method.losses(world.batch(stage))
+            assert losses
+            for term in losses.values():
+                world.method.networks().trained.zero_grad()
+                term.backward(retain_graph=True)
+                gradients = [p.grad for p in world.method.networks().trained.parameters() if p.grad is not None]
+                norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))
+                assert math.isfinite(norm)
+                assert norm > 1e-6
+            world.method.after_stage(index)
+            index += 1
+        assert index > 0
+
+    def test_the_averaged_copy_moves_and_gets_no_gradient(self, world: World) -> None:
+        average = world.method.networks().average.network
+        before = [p.clone() for p in average.parameters()]
+        world.run_stage(0, 2)
+        after = list(world.method.networks().average.network.parameters())
+        assert all(p.grad is None and not p.requires_grad for p in after)
+        assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+    def test_the_loss_falls_on_a_tiny_set(self, world: World) -> None:
+        losses = world.run_stage(0, 30)
+        assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
+
+    def test_state_saved_and_restored_goes_on_identically(self, world: World) -> None:
+        world.run_stage(0, 3)
+        other = World(self.name, world.look.task, **self.settings)
+        other.method.load_state_dict(world.method.state_dict())
+        for one in (world, other):
+            torch.manual_seed(1)
+            one.method.before_stage(1, one.look)
+            if (stage := one.method.stage(1)) is not None:
+                optimiser = torch.optim.Adam(one.method.networks().trained.parameters(), lr=1e-3)
+                one.step(stage, optimiser)
+        first, second = (one.method.networks().average.state_dict() for one in (world, other))
+        assert all(torch.equal(first[key], second[key]) for key in first)
+
+    def test_a_wrong_setting_is_refused_by_name(self) -> None:
+        with pytest.raises(UserError, match="unknown setting 'nonsense'"):
+            algorithms.find(self.name).Settings.parse({**self.settings, "nonsense": 1})
