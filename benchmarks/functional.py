@@ -10,6 +10,7 @@ import platform
 import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -60,8 +61,8 @@ def main() -> None:
         print(f"{name:<42} {value:8.3f} s  {value / base:6.2f} x")
     print(f"peak memory of the process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
     if size.json:
-        with open(size.json, "w", encoding="utf-8") as file:
-            json.dump({"size": vars(size), "seconds": rows, "cores": os.cpu_count()}, file, indent=2)
+        text = json.dumps({"size": vars(size), "seconds": rows, "cores": os.cpu_count()}, indent=2)
+        Path(size.json).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ class Config(Section):
     """Who is labelled: whole patients, image by image (the paper), or a share of each class (published code)."""
     normal_output: bool = _group("Data", default=False)
     """Multi-label: train one more output, 'No Finding', that is not reported, as the published code does."""
-    phantom_patients: int = _group("Data", default=5000, ge=10)
-    """Phantom patients to draw, about two images each: six in ten train, one validation, three test."""
+    phantom_patients: int = _group("Data", default=2250, ge=10)
+    """Phantom patients to draw, about two images each: four in ten train, one validation, five test."""
     phantom_seed: int = _group("Data", default=0, ge=0)
     """Which phantoms are drawn; independent of the run's seed, as a data set is."""
     split_checksum: Annotated[str | None, BeforeValidator(_none)] = _group("Data", default=None)

@@ -59,11 +59,10 @@ def test_the_average_starts_as_a_plain_mean_and_ends_as_a_decaying_one() -> None
     network = nn.Linear(1, 1, bias=False)
     nn.init.constant_(network.weight, 0.0)
     average = WeightAverage(network, decay=0.9)
-    expected, seen = 0.0, 0
-    for value in [3.0, 6.0, 9.0, *[1.0] * 30]:
+    expected = 0.0
+    for seen, value in enumerate([3.0, 6.0, 9.0, *[1.0] * 30], start=1):
         nn.init.constant_(network.weight, value)
         average.update(network)
-        seen += 1
         decay = min(1 - 1 / (seen + 1), 0.9)
         expected = decay * expected + (1 - decay) * value
     copied = average.network

@@ -27,5 +27,13 @@ def phantoms(
     typer.echo(run_phantoms(out, seeds=seeds, jobs=jobs, say=typer.echo, device=device, precision=precision))
 
 
+@app.command()
+def gallery(out: Annotated[Path, typer.Option(help="PNG to write.")] = Path("docs/phantoms.png")) -> None:
+    """Draw a picture of the built-in images."""
+    from acpl.experiments.gallery import draw_gallery
+
+    draw_gallery(out)
+
+
 if __name__ == "__main__":
     app()

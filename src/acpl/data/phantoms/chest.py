@@ -61,12 +61,9 @@ _SICK_SHARE, _SICK, _WELL = 0.4, 1.6, 0.6
 _EFFUSION_IF_LARGE_HEART = 0.32
 
 _LABELS, _SCENE, _GRAIN = 0xC4E57, 0xC4E58, 0xC4E59  # one random stream each, apart from the lesions'
-# Severity of a finding that is labelled; of mild signs in images that are not, and how many of those there are
-# for each that has the finding.
-_PRESENT, _MILD, _MILD_RATE = (0.5, 1.0), (0.1, 0.6), 1.5
 _VARIETY = 0.3  # of anatomy, pose and exposure
 
-_WHO = DeckSize(uniforms=96, normals=1650)
+_WHO = DeckSize(uniforms=64, normals=1650)
 _SHOT = DeckSize(uniforms=48, normals=160)
 
 
@@ -264,15 +261,10 @@ def chest_scenes(patients: Sequence[int] | range, *, seed: int) -> ChestScenes:
 
 
 def _severity(who: Deck, shot: Deck, labels: NDArray[np.uint8]) -> Array:
-    """(images, 8): how plain each finding is, about equal in a patient's images.
-
-    Some images without the finding show mild signs of it, as borderline cases do: they overlap with the least
-    severe of those that have it, so that a label is not always to be seen.
-    """
-    present = [who.uniform(*_PRESENT) + shot.normal(0, 0.07) for _ in CHEST_FINDINGS]
-    mild = [np.where(who.uniform() < _MILD_RATE * rate, who.uniform(*_MILD), 0) for rate in _PREVALENCE]
-    severe, borderline = (np.concatenate(columns, axis=1)[:, :, 0] for columns in (present, mild))
-    return np.asarray(np.where(labels > 0, np.clip(severe, 0.1, 1.1), borderline), dtype=np.float32)
+    """(images, 8): how plain each finding is, about equal in a patient's images; 0 where it is absent."""
+    columns = [who.uniform(0.65, 1.0) + shot.normal(0, 0.07) for _ in CHEST_FINDINGS]
+    severity = np.concatenate(columns, axis=1)[:, :, 0]
+    return np.asarray(np.clip(severity, 0.1, 1.1) * labels, dtype=np.float32)
 
 
 @dataclasses.dataclass
