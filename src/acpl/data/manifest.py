@@ -30,8 +30,8 @@ class Manifest:
 
     @property
     def ids(self) -> Ids:
-        """Every sample's id, in the table's order."""
-        return self.table.index.to_numpy(dtype=np.int64)
+        """Every sample's id, in the table's order; a copy, for pandas' own is not to be written to."""
+        return self.table.index.to_numpy(dtype=np.int64, copy=True)
 
     @property
     def groups(self) -> npt.NDArray[np.object_]:

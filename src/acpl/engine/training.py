@@ -88,7 +88,7 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
         classes=list(manifest.classes),
         pools=pools,
         images=dataset.images,
-        validation_ids=torch.from_numpy(split["id"].to_numpy()[validation]),
+        validation_ids=torch.from_numpy(manifest.ids[validation]),
         validation_truth=torch.from_numpy(dataset.manifest.labels[validation]),
         device=device,
         mean=torch.tensor(mean, device=device.torch),
@@ -136,7 +136,7 @@ def draw_split(manifest: Manifest, config: Config) -> pd.DataFrame:
 def _pools(manifest: Manifest, split: pd.DataFrame) -> Pools:
     labelled = (split["role"] == "labelled").to_numpy()
     unlabelled = (split["role"] == "unlabelled").to_numpy()
-    ids = split["id"].to_numpy()
+    ids = manifest.ids
     return Pools(
         torch.from_numpy(ids[labelled]),
         torch.from_numpy(manifest.labels[labelled]),

@@ -59,4 +59,4 @@ class PhantomSource:
         wanted = [p for p in range(self.patients) if PARTS[p % len(PARTS)] in parts]
         draw = draw_chest if self.name == "phantom-chest" else draw_lesions
         drawn = draw(wanted, size=self.size, seed=self.seed)
-        return Dataset(manifest, ImageStore(torch.from_numpy(manifest.ids), torch.from_numpy(drawn.images.copy())))
+        return Dataset(manifest, ImageStore(torch.from_numpy(manifest.ids), torch.from_numpy(drawn.images)))
