@@ -120,6 +120,7 @@ def test_a_split_with_another_checksum_is_refused(tmp_path: Path) -> None:
     [
         {"normal_output": True, "averaging_statistics": "forward", "draw": "per-class", "schedule": "step"},
         {"keep": "best", "features_from": "best", "activation": "leaky-relu", "dropout": 0.2},
+        {"precision": "bf16-mixed", "schedule": "cosine", "draw": "images"},
         {"method": "supervised", "validate_every": 1, "keep": "best", "k": None},
     ],
 )

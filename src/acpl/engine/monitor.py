@@ -44,7 +44,7 @@ class Quiet:
 
 
 class Terminal:
-    """A progress bar for the stage that runs, a line for each that is done."""
+    """A progress bar for the stage that runs (in a terminal), a line for each that is done."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -56,12 +56,13 @@ class Terminal:
             TimeRemainingColumn(),
             console=console,
             transient=True,
+            disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("", start=False, visible=False, losses="")
 
     def say(self, text: str) -> None:
         """Printed above the bar."""
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, stage: str, steps: int) -> None:
         """A fresh bar."""
