@@ -68,17 +68,16 @@ def test_a_stage_follows_the_paper_line_by_line() -> None:
 
 @pytest.mark.parametrize("which", ["high", "medium", "low"])
 def test_each_information_set_is_the_one_its_name_says(which: str) -> None:
-    densities = {}
     world = after_warmup(select=which)
     record = world.method.before_stage(1, world.look)
     assert record is not None
     level = {"low": 0, "medium": 1, "high": 2}[which]
     assert torch.equal(record.candidates["selected"], record.candidates["information"] == level)
-    densities[which] = record.candidates["density"]
 
 
 def test_information_sets_partition_the_unlabelled_pool_from_dense_to_sparse() -> None:
-    record = after_warmup().method.before_stage(1, after_warmup().look)
+    world = after_warmup()
+    record = world.method.before_stage(1, world.look)
     assert record is not None
     density, level = record.candidates["density"], record.candidates["information"]
     means = [density[level == number].mean() for number in level.unique()]
@@ -87,14 +86,16 @@ def test_information_sets_partition_the_unlabelled_pool_from_dense_to_sparse() -
 
 @pytest.mark.parametrize(("strategy", "column"), [("model", "model"), ("neighbours", "neighbours"), ("mixup", "model")])
 def test_a_single_prediction_is_the_pseudo_label(strategy: str, column: str) -> None:
-    record = after_warmup(pseudo_label=strategy).method.before_stage(1, after_warmup().look)
+    world = after_warmup(pseudo_label=strategy)
+    record = world.method.before_stage(1, world.look)
     assert record is not None
     chosen = record.candidates["selected"]
     assert torch.equal(record.candidates["pseudo_label"][chosen], record.candidates[column][chosen])
 
 
 def test_a_random_weight_lies_between_both_predictions_and_differs_by_sample() -> None:
-    record = after_warmup(pseudo_label="random-weight").method.before_stage(1, after_warmup().look)
+    world = after_warmup(pseudo_label="random-weight")
+    record = world.method.before_stage(1, world.look)
     assert record is not None
     chosen = record.candidates["selected"]
     label, model, near = (record.candidates[name][chosen] for name in ("pseudo_label", "model", "neighbours"))
