@@ -21,7 +21,8 @@ from acpl.data.phantoms import (
     draw_lesions,
     lesion_labels,
 )
-from acpl.data.phantoms.chest import chest_scenes, render_chest
+from acpl.data.phantoms.chest import render_chest
+from acpl.data.phantoms.chest_patients import chest_scenes
 from acpl.data.phantoms.lesions import lesion_scenes, render_lesions
 
 Draw = Callable[..., Phantoms]

@@ -6,7 +6,8 @@ data hard (rare findings, several images of one patient, nuisance stronger than 
 medical images and carry no medical fact.
 """
 
-from acpl.data.phantoms.chest import CHEST_FINDINGS, chest_labels, draw_chest
+from acpl.data.phantoms.chest import draw_chest
+from acpl.data.phantoms.chest_patients import CHEST_FINDINGS, chest_labels
 from acpl.data.phantoms.drawing import Phantoms
 from acpl.data.phantoms.lesions import LESION_CLASSES, draw_lesions, lesion_labels
 

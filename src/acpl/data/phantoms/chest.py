@@ -13,12 +13,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from acpl.data.phantoms.chest_patients import (
+    CARDIOMEGALY,
+    EFFUSION,
+    FIBROSIS,
+    HERNIA,
+    INFILTRATION,
+    MASS,
+    NODULE,
+    PNEUMOTHORAX,
+    ChestScenes,
+    chest_labels,
+    chest_scenes,
+)
 from acpl.data.phantoms.drawing import (
-    MOST_IMAGES,
     Array,
-    Deck,
-    DeckSize,
-    Flags,
     Phantoms,
     Plane,
     along,
@@ -26,9 +35,7 @@ from acpl.data.phantoms.drawing import (
     bell,
     check_patients,
     check_size,
-    deal,
     grain,
-    images_per_patient,
     ink,
     plane,
     posed,
@@ -41,44 +48,7 @@ from acpl.data.phantoms.drawing import (
     to_bytes,
 )
 
-CHEST_FINDINGS: tuple[str, ...] = (
-    "Effusion",
-    "Infiltration",
-    "Cardiomegaly",
-    "Nodule",
-    "Pneumothorax",
-    "Mass",
-    "Fibrosis",
-    "Hernia",
-)
-_EFFUSION, _INFILTRATION, _CARDIOMEGALY, _NODULE, _PNEUMOTHORAX, _MASS, _FIBROSIS, _HERNIA = range(8)
-
-_PREVALENCE = np.array([0.16, 0.13, 0.09, 0.08, 0.06, 0.05, 0.03, 0.02])
-# How likely a finding is still there on the patient's next image: fluid goes, a large heart stays.
-_PERSISTENCE = np.array([0.80, 0.75, 0.97, 0.97, 0.80, 0.97, 0.99, 0.99])
-# Some patients are sicker than others: (share, factor on every prevalence), with a mean factor of one.
-_SICK_SHARE, _SICK, _WELL = 0.4, 1.6, 0.6
-_EFFUSION_IF_LARGE_HEART = 0.32
-
-_LABELS, _SCENE, _GRAIN = 0xC4E57, 0xC4E58, 0xC4E59  # one random stream each, apart from the lesions'
-_VARIETY = 0.3  # of anatomy, pose and exposure
-
-_WHO = DeckSize(uniforms=64, normals=1650)
-_SHOT = DeckSize(uniforms=48, normals=160)
-
-
-def chest_labels(patients: Sequence[int] | range, *, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Who has what, without drawing: labels (images, 8) of 0 and 1, and the patient of each row.
-
-    >>> labels, patients = chest_labels(range(3), seed=0)
-    >>> labels.shape[1], sorted(set(patients.tolist()))
-    (8, [0, 1, 2])
-    """
-    numbers = check_patients(patients, seed)
-    tables = [_patient_labels(patient, seed) for patient in numbers.tolist()]
-    counts = [len(table) for table in tables]
-    labels = np.concatenate(tables) if tables else np.zeros((0, len(CHEST_FINDINGS)), dtype=np.uint8)
-    return labels, np.repeat(numbers, counts)
+_GRAIN = 0xC4E59  # its own random stream
 
 
 def draw_chest(patients: Sequence[int] | range, *, size: int = 64, seed: int = 0) -> Phantoms:
@@ -97,174 +67,6 @@ def draw_chest(patients: Sequence[int] | range, *, size: int = 64, seed: int = 0
         images[done : done + len(drawn)] = drawn
         done += len(drawn)
     return Phantoms(images, labels, owners)
-
-
-def _patient_labels(patient: int, seed: int) -> NDArray[np.uint8]:
-    """(images of the patient, 8)."""
-    rng = np.random.default_rng([seed, _LABELS, patient])
-    draws = rng.random((2 + MOST_IMAGES, len(CHEST_FINDINGS)))
-    count = images_per_patient(draws[0, 0])
-    rates = _PREVALENCE * (_SICK if draws[0, 1] < _SICK_SHARE else _WELL)
-    has = draws[1] < rates
-    # The rate without a large heart makes up for the higher one with it: the prevalence stays.
-    large = _PREVALENCE[_CARDIOMEGALY]
-    if_small = (_PREVALENCE[_EFFUSION] - large * _EFFUSION_IF_LARGE_HEART) / (1 - large)
-    lift = (_EFFUSION_IF_LARGE_HEART if has[_CARDIOMEGALY] else if_small) / _PREVALENCE[_EFFUSION]
-    has[_EFFUSION] = draws[1, _EFFUSION] < rates[_EFFUSION] * lift
-    # What goes in some patients comes in others, so that every image has the prevalence, not only the first.
-    appears = rates * (1 - _PERSISTENCE) / (1 - rates)
-    later = draws[2:] < np.where(has, _PERSISTENCE, appears)
-    return np.asarray(np.concatenate([has[None], later[: count - 1]]), dtype=np.uint8)
-
-
-@dataclasses.dataclass(frozen=True)
-class ChestScenes:
-    """Everything a renderer needs to know of each image; every field's first axis is the image.
-
-    `severity` (images, 8) is 0 where a finding is absent and about 1 where it is plain to see; the rest are
-    (images, 1, 1) lengths, angles and strengths, (images,) flags or (images, knots, knots) lattices of noise.
-    """
-
-    patient: NDArray[np.int64]
-    severity: Array
-    # pose
-    turn: Array
-    zoom: Array
-    right: Array
-    down: Array
-    twist: Array
-    warp_x: Array
-    warp_y: Array
-    # anatomy
-    half_width: Array
-    apex: Array
-    base: Array
-    base_left: Array
-    dome: Array
-    hilum: Array
-    shoulder: Array
-    heart_width: Array
-    heart_height: Array
-    heart_x: Array
-    heart_y: Array
-    heart_tilt: Array
-    mediastinum: Array
-    knob: Array
-    rib_gap: Array
-    rib_phase: Array
-    rib_strength: Array
-    rib_slope: Array
-    clavicle: Array
-    breast: Array
-    stomach: Array
-    fat: Array
-    vessel_phase: Array
-    vessel_strength: Array
-    tissue: Array
-    # where a finding is, if it is there
-    side: Array
-    other_side: Array
-    across: Array
-    height: Array
-    lump: Array
-    lump_phase: Array
-    cloud: Array
-    net: Array
-    # the shot
-    exposure: Array
-    gamma: Array
-    contrast: Array
-    offset: Array
-    scatter: Array
-    tilt_x: Array
-    tilt_y: Array
-    noise: Array
-    collimated: Array
-    # distractors
-    pacemaker: Flags
-    tube: Flags
-    wires: Flags
-    marker: Flags
-    marker_right: Flags
-    device_x: Array
-    device_y: Array
-    device_bend: Array
-
-
-def chest_scenes(patients: Sequence[int] | range, *, seed: int) -> ChestScenes:
-    """The parameters of the patients' images, in the order of `chest_labels`."""
-    numbers = check_patients(patients, seed)
-    labels, owners = chest_labels(patients, seed=seed)
-    counts = np.searchsorted(owners, numbers, side="right") - np.searchsorted(owners, numbers)
-    who, shot = deal([seed, _SCENE], numbers, counts, _WHO, _SHOT, _VARIETY)
-    return ChestScenes(
-        patient=owners,
-        severity=_severity(who, shot, labels),
-        turn=who.normal(0, 0.025) + shot.normal(0, 0.035),
-        zoom=who.normal(1.0, 0.05) + shot.normal(0, 0.035),
-        right=who.normal(0, 0.03) + shot.normal(0, 0.045),
-        down=who.normal(0.0, 0.04) + shot.normal(0, 0.045),
-        twist=who.normal(0, 0.012) + shot.normal(0, 0.02),
-        warp_x=who.lattice(5) * 0.022 + shot.lattice(5) * 0.006,
-        warp_y=who.lattice(5) * 0.022 + shot.lattice(5) * 0.006,
-        half_width=who.normal(0.76, 0.05),
-        apex=who.normal(-0.80, 0.045),
-        base=who.normal(0.46, 0.07) + shot.normal(0, 0.03),
-        base_left=who.normal(0.06, 0.03),
-        dome=who.normal(0.22, 0.045),
-        hilum=who.normal(-0.06, 0.04),
-        shoulder=who.normal(-0.72, 0.05),
-        heart_width=who.normal(0.37, 0.028) + shot.normal(0, 0.008),
-        heart_height=who.normal(0.30, 0.022),
-        heart_x=who.normal(0.105, 0.022),
-        heart_y=who.normal(0.25, 0.025),
-        heart_tilt=who.normal(0.62, 0.10),
-        mediastinum=who.normal(0.135, 0.018),
-        knob=who.normal(0.085, 0.014),
-        rib_gap=who.normal(0.172, 0.010),
-        rib_phase=who.uniform(),
-        rib_strength=who.uniform(0.07, 0.16),
-        rib_slope=who.normal(0.55, 0.10),
-        clavicle=who.normal(-0.66, 0.04) + shot.normal(0, 0.02),
-        breast=np.where(who.uniform() < 0.45, 1, 0).astype(np.float32) * who.uniform(0.05, 0.22),
-        stomach=np.maximum(who.uniform(-0.5, 1.0), 0) * shot.uniform(0.4, 1),
-        fat=who.uniform(0.0, 1.0),
-        vessel_phase=who.uniform(0, 6.28),
-        vessel_strength=who.uniform(0.12, 0.26),
-        tissue=who.lattice(19),
-        side=who.sign(),
-        other_side=who.sign(),
-        across=who.uniform(0.3, 0.72),
-        height=who.uniform(0.25, 0.80),
-        lump=who.uniform(0.0, 1.0),
-        lump_phase=who.uniform(0, 6.28),
-        cloud=who.lattice(11),
-        net=who.lattice(32),
-        exposure=shot.normal(1.0, 0.11),
-        gamma=np.exp(shot.normal(0, 0.16)),
-        contrast=shot.normal(1.0, 0.10),
-        offset=shot.normal(0, 0.035),
-        scatter=shot.uniform(0.0, 0.28),
-        tilt_x=shot.normal(0, 0.05),
-        tilt_y=shot.normal(0, 0.06),
-        noise=shot.uniform(0.010, 0.032),
-        collimated=np.where(shot.uniform() < 0.2, shot.uniform(0.86, 0.97), np.float32(2)),
-        pacemaker=who.chance(0.07),
-        tube=shot.chance(0.10),
-        wires=shot.chance(0.16),
-        marker=shot.chance(0.55),
-        marker_right=shot.chance(0.4),
-        device_x=shot.normal(0, 0.03),
-        device_y=shot.normal(0, 0.03),
-        device_bend=shot.normal(0, 0.1),
-    )
-
-
-def _severity(who: Deck, shot: Deck, labels: NDArray[np.uint8]) -> Array:
-    """(images, 8): how plain each finding is, about equal in a patient's images; 0 where it is absent."""
-    columns = [who.uniform(0.65, 1.0) + shot.normal(0, 0.07) for _ in CHEST_FINDINGS]
-    severity = np.concatenate(columns, axis=1)[:, :, 0]
-    return np.asarray(np.clip(severity, 0.1, 1.1) * labels, dtype=np.float32)
 
 
 @dataclasses.dataclass
@@ -296,7 +98,7 @@ def render_chest(scenes: ChestScenes, *, size: int, seed: int) -> NDArray[np.uin
         if rows.size:
             _amend(chest, rows, draw(take(scenes, rows), on.at(rows), take(chest, rows)))
     met = _tissue(scenes, on, chest, texture(scenes.tissue, size))
-    hernias = np.flatnonzero(scenes.severity[:, _HERNIA])
+    hernias = np.flatnonzero(scenes.severity[:, HERNIA])
     if hernias.size:
         met[hernias] += _hernia(take(scenes, hernias), on.at(hernias))
     for present, device in (
@@ -387,7 +189,7 @@ def _vessels(s: ChestScenes, x: Array, y: Array, noise: Array) -> Array:
 
 def _heart(s: ChestScenes, x: Array, y: Array) -> Array:
     """Depth inside the heart's outline, negative outside; a large heart is the same one, wider."""
-    growth = s.severity[:, _CARDIOMEGALY, None, None]
+    growth = s.severity[:, CARDIOMEGALY, None, None]
     large = (growth > 0).astype(np.float32)
     width = s.heart_width * (1 + large * 0.08 + 0.30 * growth)
     height = s.heart_height * (1 + 0.10 * growth)
@@ -441,7 +243,7 @@ def _place(s: ChestScenes, side: Array, height: Array, across: Array) -> tuple[A
 
 def _effusion(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     """Fluid fills the angle between ribs and diaphragm and climbs the wall in a meniscus."""
-    amount = s.severity[:, _EFFUSION, None, None]
+    amount = s.severity[:, EFFUSION, None, None]
     here = step(chest.body * s.side, 0.03)
     angle = s.base + s.base_left * chest.left + s.dome
     climb = np.exp(-np.maximum(s.half_width - chest.aside, 0) / (0.10 + 0.16 * amount))
@@ -455,7 +257,7 @@ def _effusion(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
 
 def _infiltration(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     """Clouds without an edge in one or both lungs."""
-    amount = s.severity[:, _INFILTRATION, None, None]
+    amount = s.severity[:, INFILTRATION, None, None]
     noise = texture(s.cloud, on.x.shape[-1])
     x, y = _place(s, s.side, 0.35 + 0.6 * s.height, s.across)
     x2, y2 = _place(s, s.other_side, 1.05 - 0.6 * s.height, 0.9 - s.across)
@@ -467,7 +269,7 @@ def _infiltration(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
 
 def _nodule(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     """A small round spot."""
-    amount = s.severity[:, _NODULE, None, None]
+    amount = s.severity[:, NODULE, None, None]
     x, y = _place(s, s.other_side, s.height, 1.02 - s.across)
     radius = 0.090 + 0.030 * s.lump
     ball = step(radius - np.hypot(on.x - x, on.y - y), 0.030)
@@ -477,7 +279,7 @@ def _nodule(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
 
 def _mass(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     """A large opacity with a lobed, spiky rim."""
-    amount = s.severity[:, _MASS, None, None]
+    amount = s.severity[:, MASS, None, None]
     x, y = _place(s, -s.side, 1.05 - s.height, s.across)
     dx, dy = on.x - x, on.y - y
     angle = np.arctan2(dy, dx) + s.lump_phase
@@ -497,7 +299,7 @@ def _mass(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
 
 def _pneumothorax(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     """Air outside the lung: black and without vessels, with the lung's edge as a fine line."""
-    amount = s.severity[:, _PNEUMOTHORAX, None, None]
+    amount = s.severity[:, PNEUMOTHORAX, None, None]
     here = step(-chest.body * s.other_side, 0.02)
     # air rises: the gap is widest at the apex
     gap = (0.01 + 0.22 * amount) * (1.15 - 0.55 * step(chest.height - 0.0, 0.5))
@@ -511,7 +313,7 @@ def _pneumothorax(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
 
 def _fibrosis(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
     """A net of fine lines, densest at the bases and under the wall."""
-    amount = s.severity[:, _FIBROSIS, None, None]
+    amount = s.severity[:, FIBROSIS, None, None]
     noise = texture(s.net, on.x.shape[-1])
     other = texture(np.flip(s.net, axis=1).swapaxes(1, 2), on.x.shape[-1])
     lines = 0.7 * (ink(noise, 0.22, 0.0) + ink(other, 0.22, 0.0))
@@ -521,18 +323,18 @@ def _fibrosis(s: ChestScenes, on: Plane, chest: _Chest) -> _Chest:
 
 
 _IN_THE_LUNG: dict[int, Callable[[ChestScenes, Plane, _Chest], _Chest]] = {
-    _INFILTRATION: _infiltration,
-    _FIBROSIS: _fibrosis,
-    _MASS: _mass,
-    _NODULE: _nodule,
-    _EFFUSION: _effusion,
-    _PNEUMOTHORAX: _pneumothorax,
+    INFILTRATION: _infiltration,
+    FIBROSIS: _fibrosis,
+    MASS: _mass,
+    NODULE: _nodule,
+    EFFUSION: _effusion,
+    PNEUMOTHORAX: _pneumothorax,
 }
 
 
 def _hernia(s: ChestScenes, on: Plane) -> Array:
     """A loop of stomach behind the heart: a bright wall around air over a level of fluid."""
-    amount = s.severity[:, _HERNIA, None, None]
+    amount = s.severity[:, HERNIA, None, None]
     radius = 0.16 + 0.08 * amount + 0.02 * s.lump
     x, y = 0.08 + 0.06 * s.side, s.base - 0.13 - 0.05 * s.lump
     away = np.hypot((on.x - x) * 0.95, on.y - y)
