@@ -1,6 +1,7 @@
 """The shell, as a person uses it: separate processes."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,19 @@ def test_evaluate_prints_one_json_object(lesions_run: Path) -> None:
     done = acpl("evaluate", lesions_run, "--json", "--resamples", "20")
     result = json.loads(done.stdout)
     assert {"mean", "low", "high", "per_class"} <= set(result["auroc"])
-    assert {"sensitivity", "f1"} <= set(result)
+    assert {"sensitivity", "f1", "specificity", "balanced_accuracy"} <= set(result)
+
+
+def test_evaluate_against_another_run_says_above_below_or_unclear(chest_run: Path, tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(chest_run, run)
+    shutil.copytree(chest_run, other)
+    done = acpl("evaluate", run, "--against", other, "--resamples", "20")
+    assert "unclear" in done.stdout
+    done = acpl("evaluate", run, "--against", other, "--resamples", "20", "--json", "--part", "validation")
+    assert json.loads(done.stdout)["against"]["auroc"]["mean"] == 0
+    done = acpl("evaluate", run, "--part", "train")
+    assert done.stderr == "acpl: part should be test or validation, but it is 'train'\n"
 
 
 def test_evaluate_prints_a_table_of_warm_up_against_acpl(chest_run: Path) -> None:
@@ -77,9 +90,24 @@ def test_predict_writes_a_csv_and_never_over_another(chest_run: Path, tmp_path: 
     assert "exists; choose another --out" in again.stderr
 
 
+def test_predict_lists_what_it_could_not_read_and_predicts_the_rest(chest_run: Path, tmp_path: Path) -> None:
+    Image.new("L", (40, 40)).save(tmp_path / "scan.png")
+    (tmp_path / "bad.png").write_text("no image")
+    done = acpl("predict", chest_run, tmp_path, "--out", tmp_path / "out.csv", "--bad", tmp_path / "bad.csv")
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"not read: {tmp_path / 'bad.png'}: ")
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 2
+    header, row = (tmp_path / "bad.csv").read_text().splitlines()
+    assert header == "id,reason"
+    assert row.startswith(str(tmp_path / "bad.png"))
+    nowhere = acpl("predict", chest_run, tmp_path, "--out", tmp_path / "none" / "out.csv")
+    assert nowhere.returncode == 2
+    assert "there is no folder" in nowhere.stderr
+
+
 def test_methods_and_presets_are_listed() -> None:
     assert set(json.loads(acpl("methods", "--json").stdout)) >= {"acpl", "supervised"}
-    assert set(json.loads(acpl("presets", "--json").stdout)) == {"chestxray14", "demo", "isic2018"}
+    assert set(json.loads(acpl("presets", "--json").stdout)) == {"chestxray14", "demo", "images", "isic2018"}
     assert "--pseudo-label" in acpl("methods", "acpl").stdout
 
 

@@ -41,10 +41,14 @@ def test_words_from_the_shell_become_numbers() -> None:
         ({"k": 0}, "k should be greater than 0, but it is 0"),
         ({"fraction": 1.5}, "fraction should be less than or equal to 1, but it is 1.5"),
         ({"fraction": 0}, "fraction should be greater than 0, but it is 0"),
-        ({"backbone": "vgg"}, "backbone should be 'small', 'densenet121' or 'densenet169', but it is 'vgg'"),
+        ({"parts": (0.5, 0.1, 0.1)}, "parts: train, validation and test must add up to 1"),
+        ({"task": "ranking"}, "task should be 'multi-class' or 'multi-label', but it is 'ranking'"),
+        ({"labelled": 0}, "labelled should be greater than 0, but it is 0"),
         ({"crop": (0.9, 0.5)}, "crop: the least must be above 0 and at most the greatest"),
         ({"crop": (0.5, 2)}, "crop: a crop keeps at most all of the area"),
         ({"betas": (1, 0.9)}, "betas: each must be in [0, 1)"),
+        ({"threshold": 1.5}, "threshold: a fixed one must be above 0 and below 1, but it is 1.5"),
+        ({"threshold": "top"}, "threshold should be 'argmax' or 'validation', but it is 'top'"),
         ({"learning_rate": "fast"}, "learning_rate should be a valid number"),
         ({"settings": 3}, "settings should be a table of names and values"),
     ],
@@ -86,3 +90,37 @@ def test_the_papers_numbers_are_in_the_presets() -> None:
 def test_a_preset_sets_only_what_exists() -> None:
     for name in preset_names():
         assert set(read_preset(name)) <= set(Config.model_fields)
+
+
+def test_phantoms_start_from_demo_and_real_images_from_images(tmp_path: Path) -> None:
+    assert resolve().fraction == 0.05
+    assert resolve(data="phantom-lesions").backbone == "small"
+    assert resolve(data="scans.csv").weights == "imagenet"
+    assert resolve(data="scans.csv").fraction == 1
+    file = tmp_path / "own.yaml"
+    file.write_text("data: scans.csv\n", encoding="utf-8")
+    assert resolve(file=file).backbone == "efficientnet-lite0"
+    assert resolve(preset="demo", data="scans.csv").backbone == "small"
+
+
+def test_paths_are_kept_from_the_root_so_that_a_run_is_read_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "labels.csv").touch()
+    (tmp_path / "scans").mkdir()
+    config = resolve(data="labels.csv", images="scans", split="split.csv", cache="none")
+    assert config.data == str(tmp_path / "labels.csv")
+    assert config.images == tmp_path / "scans"
+    assert config.split == tmp_path / "split.csv"
+    assert config.cache is None
+    assert resolve(data="scans").data == str(tmp_path / "scans")
+    (tmp_path / "isic2018").mkdir()
+    assert resolve(data="isic2018").data == "isic2018"
+
+
+def test_lists_come_from_the_shell_as_text() -> None:
+    config = resolve(classes="Mass, Nodule", parts="0.6,0.2,0.2", crop="0.5,1")
+    assert config.classes == ("Mass", "Nodule")
+    assert config.parts == (0.6, 0.2, 0.2)
+    assert config.crop == (0.5, 1)

@@ -16,7 +16,7 @@ MAY_KNOW = {
     "config": LEAVES | {"algorithms"},
     "engine": LEAVES | {"algorithms", "config", "data", "evaluation", "models"},
     "report": set(),
-    "api": LEAVES | {"algorithms", "config", "engine", "report"},
+    "api": LEAVES | {"algorithms", "config", "data", "engine", "report"},
     "cli": LEAVES | {"algorithms", "api", "config", "engine", "report"},
     "experiments": LEAVES | {"api", "data", "engine", "report"},
 }

@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from acpl.api import evaluate, methods, predict, presets, train
+    from acpl.api import check_data, evaluate, methods, predict, presets, train
     from acpl.config import Config
     from acpl.errors import UserError
 
 __version__ = "0.1.0"
 
-__all__ = ["Config", "UserError", "__version__", "evaluate", "methods", "predict", "presets", "train"]
+__all__ = ["Config", "UserError", "__version__", "check_data", "evaluate", "methods", "predict", "presets", "train"]
 
 _HOME = {"Config": "acpl.config", "UserError": "acpl.errors"}
 

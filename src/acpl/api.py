@@ -8,10 +8,21 @@ from typing import Any
 import pandas as pd
 
 from acpl import algorithms, config
-from acpl.engine.judging import run_evaluation, run_prediction
+from acpl.data.check import check_source
+from acpl.engine.judging import JudgedPart, is_judged, run_evaluation
 from acpl.engine.monitor import Monitor, Quiet
-from acpl.engine.training import run_training
+from acpl.engine.predicting import BadFile, Progress, nothing, run_prediction
+from acpl.engine.training import run_training, source_of
 from acpl.report import write_report
+
+
+def check_data(*, progress: Progress = nothing, **settings: Any) -> dict[str, Any]:
+    """What would spoil a result, found before any training; ``settings`` are those of ``train`` that name the data.
+
+    Every part is looked at, the test part too: nothing is learnt from it.
+    """
+    source = source_of(config.resolve(**settings), progress)
+    return {"said": list(source.said), **check_source(source, progress=progress).as_dict()}
 
 
 def train(
@@ -34,16 +45,33 @@ def train(
     return run.path
 
 
-def evaluate(run: str | Path, *, resamples: int = 2000, device: str = "auto") -> dict[str, Any]:
-    """Judge a run on its test part, which nothing else opens; also written to ``evaluation.json``."""
-    result = run_evaluation(Path(run), resamples=resamples, device=device)
-    write_report(Path(run))
+def evaluate(
+    run: str | Path,
+    *,
+    against: str | Path | None = None,
+    part: JudgedPart = "test",
+    resamples: int = 2000,
+    device: str = "auto",
+    progress: Progress = nothing,
+) -> dict[str, Any]:
+    """Judge a run on its test part, which nothing else opens; also written to ``evaluation.json``.
+
+    ``against`` is another run on the same images: what this one has more or less than it is under that key. It is
+    judged first where it has not been. ``part`` may be ``validation``, which settings were chosen on.
+    """
+    path, other = Path(run), None if against is None else Path(against)
+    if other is not None and not is_judged(other, part):
+        evaluate(other, part=part, resamples=resamples, device=device, progress=progress)
+    result = run_evaluation(path, part=part, against=other, resamples=resamples, device=device, progress=progress)
+    write_report(path)
     return result
 
 
-def predict(run: str | Path, images: Sequence[str | Path], *, device: str = "auto") -> tuple[pd.DataFrame, list[str]]:
-    """Probabilities for image files or folders of them, and a sentence for each file that cannot be read."""
-    return run_prediction(Path(run), [Path(image) for image in images], device=device)
+def predict(
+    run: str | Path, images: Sequence[str | Path], *, device: str = "auto", progress: Progress = nothing
+) -> tuple[pd.DataFrame, list[BadFile]]:
+    """Probabilities and decisions for image files, folders or zips of them; and what could not be read, and why."""
+    return run_prediction(Path(run), [Path(image) for image in images], device=device, progress=progress)
 
 
 def methods() -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -61,39 +61,83 @@ def _train(
     typer.echo(f"run: {run}\nnext: acpl evaluate {run}")
 
 
+def _check(preset: str | None, json: bool, **given: Any) -> None:
+    """Say what would spoil a result, before any training; exit code 1 when something would."""
+    import json as text
+
+    from acpl import api
+    from acpl.engine.monitor import Terminal
+    from acpl.report.data_check import check_tables
+
+    result = api.check_data(preset=preset, progress=Terminal(_console(stderr=True)).progress, **given)
+    if json:
+        typer.echo(text.dumps(result))
+    else:
+        for sentence in result["said"]:
+            typer.echo(sentence)
+        _console().print(check_tables(result))
+    if result["spoils"]:
+        raise typer.Exit(1)
+
+
 @app.command()
-def evaluate(run: Run, as_json: AsJson = False, device: DeviceOption = "auto", resamples: int = 2000) -> None:
+def evaluate(
+    run: Run,
+    against: Annotated[
+        Path | None, typer.Option(help="Another run on the same images to compare with.", show_default=False)
+    ] = None,
+    part: Annotated[str, typer.Option(help="What to judge on: test or validation.")] = "test",
+    as_json: AsJson = False,
+    device: DeviceOption = "auto",
+    resamples: int = 2000,
+) -> None:
     """Judge a run on the test part, with 95 % intervals by bootstrap over patients."""
     from acpl import api
+    from acpl.engine.monitor import Terminal
 
     if resamples < 1:
         raise UserError(f"resamples should be at least 1, but it is {resamples}")
-    result = api.evaluate(run, resamples=resamples, device=device)
+    judged: Any = part  # checked there, for Python's callers too
+    progress = Terminal(_console(stderr=True)).progress
+    result = api.evaluate(run, against=against, part=judged, resamples=resamples, device=device, progress=progress)
     if as_json:
         typer.echo(json.dumps(result))
         return
-    from acpl.report.tables import evaluation_table
+    from acpl.report.tables import evaluation_tables
 
-    _console().print(evaluation_table(result))
-    typer.echo(f"report: {run / 'report.html'}")
+    _console().print(evaluation_tables(result))
+    if part == "test":
+        typer.echo(f"report: {run / 'report.html'}")
 
 
 @app.command()
 def predict(
     run: Run,
-    paths: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.", show_default=False)],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Image files (DICOM too), folders of them, or zips.", show_default=False)
+    ],
     out: Annotated[Path | None, typer.Option(help="CSV file to write; standard output without it.")] = None,
+    bad: Annotated[Path | None, typer.Option(help="CSV file to list in what could not be read, and why.")] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Write a CSV of ids and probabilities."""
-    from acpl import api
+    """Write a CSV of ids, probabilities and decisions at the model's thresholds."""
+    import pandas as pd
 
-    if out is not None and out.exists():
-        raise UserError(f"{out} exists; choose another --out, nothing is ever written over")
-    table, bad = api.predict(run, paths, device=device)
+    from acpl import api
+    from acpl.engine.monitor import Terminal
+
+    for option, target in (("out", out), ("bad", bad)):
+        if target is not None and target.exists():
+            raise UserError(f"{target} exists; choose another --{option}, nothing is ever written over")
+        if target is not None and not target.parent.is_dir():
+            raise UserError(f"{target} cannot be written: there is no folder {target.parent}")
+    progress = Terminal(_console(stderr=True)).progress
+    table, unreadable = api.predict(run, paths, device=device, progress=progress)
     table.to_csv(out if out is not None else sys.stdout, index=False)
-    for sentence in bad:
-        typer.echo(f"not read: {sentence}", err=True)
+    if bad is not None:
+        pd.DataFrame(unreadable, columns=["id", "reason"]).to_csv(bad, index=False)
+    for file in unreadable:
+        typer.echo(f"not read: {file.name}: {file.reason}", err=True)
 
 
 @app.command()
@@ -192,31 +236,26 @@ def _option(name: str, field: FieldInfo) -> Parameter:
 
 def _metavar(annotation: Any) -> str:
     options = [part for part in get_args(annotation) if part is not NoneType]
-    plain = options[0] if get_origin(annotation) is UnionType and options else annotation
-    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(
-        plain, "NUMBER,NUMBER" if get_origin(plain) is tuple else "NAME"
-    )
+    plain = options[0] if get_origin(annotation) in (UnionType, Union) and options else annotation
+    if get_origin(plain) is tuple:
+        return ",".join("NAME" if part is str else "NUMBER" for part in get_args(plain) if part is not Ellipsis)
+    return {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}.get(plain, "NAME")
 
 
-def _build_train() -> Callable[..., None]:
-    """``train`` with an option for each field of ``Config``."""
-    own = [
-        Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-        _own("preset", str | None, None, "Start from this preset (default: demo); `acpl presets` lists them."),
-        _own("config", Path | None, None, "Start from this YAML file, over the preset."),
-        _own("out", Path | None, None, "Run folder to make (default: a new one below runs)."),
-        _own("quiet", bool, False, "No progress, no lines."),
-    ]
-    fields = [_option(name, field) for name, field in Config.model_fields.items() if name != "settings"]
+def _with_options(
+    function: Callable[..., None], own: Sequence[Parameter], fields: Iterable[str]
+) -> Callable[..., None]:
+    """``function`` as a command with options of its own and one for each of these fields of ``Config``."""
 
-    def train(**given: Any) -> None:
-        _train(**given)
+    def command(**given: Any) -> None:
+        function(**given)
 
-    parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own] + fields
-    train.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    train.__annotations__ = {p.name: p.annotation for p in parameters}
-    train.__doc__ = _train.__doc__
-    return train
+    parameters = [*own, *(_option(name, Config.model_fields[name]) for name in fields)]
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__ = function.__doc__
+    command.__name__ = function.__name__.removeprefix("_")
+    return command
 
 
 def _own(name: str, kind: Any, default: Any, text: str) -> Parameter:
@@ -224,4 +263,37 @@ def _own(name: str, kind: Any, default: Any, text: str) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(_build_train())
+def _fields(*groups: str) -> list[str]:
+    """Fields of ``Config`` under these headings; all but the method's own settings where none is named."""
+    found = {name: field.json_schema_extra for name, field in Config.model_fields.items() if name != "settings"}
+    return [
+        name for name, extra in found.items() if not groups or (isinstance(extra, dict) and extra["group"] in groups)
+    ]
+
+
+_PRESET = _own(
+    "preset",
+    str | None,
+    None,
+    "Start from this preset (default: demo for phantoms, images otherwise); see `acpl presets`.",
+)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    _with_options(
+        _train,
+        [
+            Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
+            _PRESET,
+            _own("config", Path | None, None, "Start from this YAML file, over the preset."),
+            _own("out", Path | None, None, "Run folder to make (default: a new one below runs)."),
+            _own("quiet", bool, False, "No progress, no lines."),
+        ],
+        _fields(),
+    )
+)
+data_app = typer.Typer(help="Look at a data set.", no_args_is_help=True)
+data_app.command()(
+    _with_options(
+        _check, [_PRESET, _own("json", bool, False, "Print one JSON object and nothing else.")], _fields("Data")
+    )
+)
+app.add_typer(data_app, name="data")

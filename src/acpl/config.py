@@ -1,29 +1,53 @@
 """One typed configuration for Python and the shell: defaults < preset < file < what is given."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from acpl import algorithms
 from acpl.errors import UserError
 from acpl.settings import Section, unknown
+from acpl.task import Task
 
-DEFAULT_PRESET = "demo"
 
-
-def _split_pair(value: Any) -> Any:
-    return value.split(",") if isinstance(value, str) else value
+def _split(value: Any) -> Any:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def _none(value: Any) -> Any:
     return None if isinstance(value, str) and value.lower() == "none" else value
 
 
-Pair = Annotated[tuple[float, float], BeforeValidator(_split_pair)]
+def _absolute(path: Path | None) -> Path | None:
+    """A run folder is read from anywhere, so its configuration names files from the root."""
+    return None if path is None else path.expanduser().absolute()
+
+
+# "none" is how a file or the shell takes back what a preset set.
+OptionalText = Annotated[str | None, BeforeValidator(_none)]
+OptionalPath = Annotated[Path | None, BeforeValidator(_none), AfterValidator(_absolute)]
+OptionalCount = Annotated[PositiveInt | None, BeforeValidator(_none)]
+OptionalTask = Annotated[Task | None, BeforeValidator(_none)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Shares = Annotated[tuple[float, float, float], BeforeValidator(_split)]
+Pair = Annotated[tuple[float, float], BeforeValidator(_split)]
+ThresholdRule = Literal["argmax", "validation"] | float
+
+
+# What ``data`` may be besides a path: a file of the same name does not come before it.
+_NAMED_DATA = ("phantom-chest", "phantom-lesions", "chestxray14", "isic2018")
 
 
 def _group(name: str, **rules: Any) -> Any:
@@ -35,20 +59,54 @@ class Config(Section):
     """Everything that decides what a training run does."""
 
     data: str = _group("Data", default="phantom-chest")
-    """Where the images come from: phantom-chest or phantom-lesions."""
-    size: int = _group("Data", default=64, ge=32)
+    """Where the images come from: a .csv table, a folder with one subfolder a class, chestxray14, isic2018,
+    medmnist:NAME, phantom-chest or phantom-lesions."""
+    images: OptionalPath = _group("Data", default=None)
+    """Folder or zip that a table's names are relative to (its own folder without it); the folder of a download."""
+    size: int = _group("Decoding", default=64, ge=32)
     """Height and width in pixels that images are brought to."""
-    fraction: float = _group("Data", default=0.05, gt=0, le=1)
-    """Share of the training images that keep their labels."""
-    draw: Literal["groups", "images", "per-class"] = _group("Data", default="groups")
-    """Who is labelled: whole patients, image by image (the paper), or a share of each class (published code)."""
-    normal_output: bool = _group("Data", default=False)
+    aspect: Literal["stretch", "crop", "pad"] = _group("Decoding", default="stretch")
+    """How an image becomes a square: stretched, its middle, or with black beside it."""
+    colour: Literal["auto", "grey", "rgb"] = _group("Decoding", default="auto")
+    """auto: grey where a sample of the images is."""
+    task: OptionalTask = _group("Data", default=None)
+    """multi-class or multi-label; inferred from the labels without it."""
+    classes: Names = _group("Data", default=())
+    """A table's label columns, comma-separated; without it every column that holds 0, 1 and blanks alone."""
+    image_column: OptionalText = _group("Data", default=None)
+    """A table's column of image names; found by its name without it, as the next three are."""
+    labels_column: OptionalText = _group("Data", default=None)
+    """A table's one column of labels, like 'Mass|Nodule'."""
+    group_column: OptionalText = _group("Data", default=None)
+    """A table's column of patients or lesions, whose images stay together."""
+    split_column: OptionalText = _group("Data", default=None)
+    """A table's column of parts: train, validation, test."""
+    split: OptionalPath = _group("Data", default=None)
+    """A CSV of images and their parts or roles: a published split, or the split.csv of an earlier run."""
+    parts: Shares = _group("Data", default=(0.7, 0.1, 0.2))
+    """Shares of train, validation and test, by group, where nothing else says who is where."""
+    validation: float = _group("Data", default=0.1, ge=0, lt=1)
+    """Share of the training images, by group, that become validation where a split has none."""
+    split_seed: int = _group("Data", default=0, ge=0)
+    """Draws the parts; independent of the run's seed, as a published split is."""
+    fraction: float = _group("Labels", default=1.0, gt=0, le=1)
+    """Share of the training images with labels that keep them."""
+    labelled: OptionalCount = _group("Labels", default=None)
+    """Exactly this many images keep their labels, instead of a fraction."""
+    draw: Literal["groups", "images", "per-class", "order"] = _group("Labels", default="groups")
+    """Who is labelled: whole patients, image by image (the paper), a share of each class (published code), or the first
+    of the table's column 'order' (a published split)."""
+    skip_bad: bool = _group("Decoding", default=False)
+    """Go on without the images that cannot be read; they are listed either way."""
+    cache: OptionalPath = _group("Decoding", default=None)
+    """Where decoded images are kept (default: $ACPL_CACHE, or ~/.cache/acpl)."""
+    normal_output: bool = _group("Labels", default=False)
     """Multi-label: train one more output, 'No Finding', that is not reported, as the published code does."""
-    phantom_patients: int = _group("Data", default=2250, ge=10)
+    phantom_patients: int = _group("Data", default=8000, ge=10)
     """Phantom patients to draw, about two images each: four in ten train, one validation, five test."""
     phantom_seed: int = _group("Data", default=0, ge=0)
     """Which phantoms are drawn; independent of the run's seed, as a data set is."""
-    split_checksum: Annotated[str | None, BeforeValidator(_none)] = _group("Data", default=None)
+    split_checksum: OptionalText = _group("Labels", default=None)
     """Refuse to train unless the split has this checksum; every run's own is written to its config.yaml."""
 
     method: str = _group("Method", default="acpl")
@@ -56,10 +114,10 @@ class Config(Section):
     settings: dict[str, Any] = _group("Method", default_factory=dict, validate_default=False)
     """The method's own settings, by name; in the shell each is an option of its own, like --k 20."""
 
-    backbone: Literal["small", "densenet121", "densenet169"] = _group("Model", default="small")
-    """The network: a small one for CPUs, or a DenseNet."""
+    backbone: str = _group("Model", default="small")
+    """The network: small (for CPUs), efficientnet-lite0 (extra 'pretrained'), densenet121, densenet169, timm:NAME."""
     weights: str = _group("Model", default="none")
-    """What it starts from: none (random) or imagenet (DenseNets)."""
+    """What it starts from: none (random), imagenet, or a file of weights for this backbone."""
     activation: Literal["relu", "leaky-relu"] = _group("Model", default="relu")
     """leaky-relu replaces every ReLU by LeakyReLU(0.1), as the published code does."""
     dropout: float = _group("Model", default=0.0, ge=0, lt=1)
@@ -100,8 +158,9 @@ class Config(Section):
     flip: bool = _group("Augmentation", default=True)
     """Random horizontal flip."""
 
-    threshold: Annotated[float | None, BeforeValidator(_none)] = _group("Judging", default=None, gt=0, lt=1)
-    """Probability from which a class is called; none: the most probable (multi-class) or 0.5 (multi-label)."""
+    threshold: Annotated[ThresholdRule | None, BeforeValidator(_none)] = _group("Judging", default=None)
+    """When a class is called: argmax (multi-class default), validation (multi-label default: the probability with the
+    best sensitivity + specificity there, class by class), or from a fixed probability on, such as 0.18."""
 
     seed: int = _group("Run", default=0, ge=0)
     """Draws the split and everything random in training."""
@@ -109,6 +168,24 @@ class Config(Section):
     """auto, cpu, cuda, or cuda:N."""
     precision: Literal["auto", "32", "bf16-mixed"] = _group("Run", default="auto")
     """auto: bf16-mixed on a GPU, 32 on a CPU."""
+
+    @field_validator("data", "weights", mode="before")
+    @classmethod
+    def _path_as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, Path) else value
+
+    @field_validator("data")
+    @classmethod
+    def _absolute_data(cls, data: str) -> str:
+        path = Path(data).expanduser()
+        return str(path.absolute()) if path.exists() and data not in _NAMED_DATA else data
+
+    @field_validator("parts")
+    @classmethod
+    def _sum_to_one(cls, parts: tuple[float, float, float]) -> tuple[float, float, float]:
+        if min(parts) < 0 or parts[0] == 0 or abs(sum(parts) - 1) > 1e-6:
+            raise ValueError(f"train, validation and test must add up to 1, but they are {parts}")
+        return parts
 
     @field_validator("crop", "ratio")
     @classmethod
@@ -131,6 +208,13 @@ class Config(Section):
             raise ValueError(f"each must be in [0, 1), but they are {betas}")
         return betas
 
+    @field_validator("threshold")
+    @classmethod
+    def _is_a_probability(cls, rule: ThresholdRule | None) -> ThresholdRule | None:
+        if isinstance(rule, float) and not 0 < rule < 1:
+            raise ValueError(f"a fixed one must be above 0 and below 1, but it is {rule}")
+        return rule
+
     @model_validator(mode="after")
     def _keeps_what_was_judged(self) -> Self:
         if self.keep == "best" and self.stages == 0 and self.validate_every == 0:
@@ -150,14 +234,13 @@ def resolve(preset: str | None = None, file: Path | None = None, **given: Any) -
     """
     merged: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    layers = [read_preset(preset or DEFAULT_PRESET)]
-    if file is not None:
-        layers.append(_read_yaml(file))
+    layers = [] if file is None else [_read_yaml(file)]
     layers.append({key: value for key, value in given.items() if value is not None})
+    layers.insert(0, read_preset(preset or _default_preset(layers)))
     # A preset's method settings belong to its method: they do not follow a change of method.
     owner = None
     for layer in layers:
-        fields, own = _split(layer)
+        fields, own = _divide(layer)
         method = fields.get("method", merged.get("method", "acpl"))
         if owner is not None and method != owner:
             settings.clear()
@@ -171,6 +254,12 @@ def resolve(preset: str | None = None, file: Path | None = None, **given: Any) -
     config = Config.parse(merged | {"settings": settings})
     checked = config.method_settings().model_dump()
     return config.model_copy(update={"settings": checked})
+
+
+def _default_preset(layers: Sequence[Mapping[str, Any]]) -> str:
+    """What a run starts from when it does not say: ``demo`` for the phantoms, ``images`` for real ones."""
+    data = next((layer["data"] for layer in reversed(layers) if "data" in layer), "phantom-chest")
+    return "demo" if str(data).startswith("phantom") else "images"
 
 
 def read_preset(name: str) -> dict[str, Any]:
@@ -188,7 +277,7 @@ def preset_names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def _split(layer: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _divide(layer: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A layer's fields of ``Config``, and the settings it has for the method."""
     nested = layer.get("settings", {})
     if not isinstance(nested, Mapping):

@@ -1,107 +1,256 @@
-"""Evaluation and prediction of finished runs."""
+"""Evaluation of finished runs: figures, thresholds, parts, comparison."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
-from sklearn.metrics import f1_score, recall_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    recall_score,
+    roc_auc_score,
+    roc_curve,
+)
+from tests.conftest import TINY
 
 import acpl
-from acpl.data.decode import BadImage, decode
-from acpl.data.phantoms import draw_chest
+from acpl.data.sources import Dataset
+from acpl.data.sources.phantoms import PhantomSource
 from acpl.engine.judging import compare_runs
+from acpl.engine.run_folder import RunFolder
+from acpl.evaluation import calibration_error, top_label_calibration_error
+
+
+def read(run: Path, part: str = "") -> tuple[dict, pd.DataFrame]:
+    result = json.loads((run / f"evaluation{part}.json").read_text())
+    return result, pd.read_csv(run / f"predictions{part}.csv", dtype={"group": str})
+
+
+def columns(table: pd.DataFrame, kind: str) -> np.ndarray:
+    return table.filter(regex=rf"^{kind}\.").to_numpy()
 
 
 def test_the_figures_are_scikit_learns_on_the_written_predictions(chest_run: Path) -> None:
-    result = json.loads((chest_run / "evaluation.json").read_text())
-    table = pd.read_csv(chest_run / "predictions.csv")
+    result, table = read(chest_run)
     for name, value in result["auroc"]["per_class"].items():
         truth = table[f"truth.{name}"]
         if truth.nunique() < 2:
             assert value is None
             assert name in result["auroc"]["left_out"]
-        else:
-            assert value == pytest.approx(roc_auc_score(truth, table[f"probability.{name}"]))
-    values = [value for value in result["auroc"]["per_class"].values() if value is not None]
-    assert result["auroc"]["mean"] == pytest.approx(np.mean(values))
-    assert result["auroc"]["low"] <= result["auroc"]["mean"] <= result["auroc"]["high"]
+            continue
+        score, called = table[f"probability.{name}"], table[f"decision.{name}"]
+        decisions = {key: figure["per_class"][name] for key, figure in result["decisions"].items()}
+        assert value == pytest.approx(roc_auc_score(truth, score))
+        assert result["average_precision"]["per_class"][name] == pytest.approx(average_precision_score(truth, score))
+        assert decisions == pytest.approx(
+            {
+                "sensitivity": recall_score(truth, called),
+                "specificity": recall_score(1 - truth, 1 - called),
+                "f1": f1_score(truth, called),
+                "balanced_accuracy": balanced_accuracy_score(truth, called),
+            }
+        )
+        assert result["positives"][name] == truth.sum()
+    error = calibration_error(columns(table, "truth"), columns(table, "probability"))
+    assert list(result["calibration_error"]["per_class"].values()) == pytest.approx(error)
     assert "warm-up" in result["snapshots"]
 
 
-def test_multi_class_runs_have_sensitivity_and_f1(lesions_run: Path) -> None:
-    result = json.loads((lesions_run / "evaluation.json").read_text())
-    table = pd.read_csv(lesions_run / "predictions.csv")
-    truth = table.filter(regex="^truth").to_numpy().argmax(axis=1)
-    called = table.filter(regex="^probability").to_numpy().argmax(axis=1)
-    present = sorted(set(truth))
-    assert result["sensitivity"] == pytest.approx(recall_score(truth, called, labels=present, average="macro"))
-    assert result["f1"] == pytest.approx(f1_score(truth, called, labels=present, average="macro"))
+@pytest.mark.parametrize("run", ["chest_run", "lesions_run"])
+def test_every_mean_is_of_its_classes_and_inside_its_interval(run: str, request: pytest.FixtureRequest) -> None:
+    result, _ = read(request.getfixturevalue(run))
+    tables = {
+        **result["decisions"],
+        **{key: result[key] for key in ("auroc", "average_precision", "calibration_error")},
+    }
+    for name, table in tables.items():
+        values = [value for value in table["per_class"].values() if value is not None]
+        assert table["mean"] == pytest.approx(np.mean(values)), name
+        assert table["low"] <= table["mean"] <= table["high"], name
+        assert table["left_out"] == [key for key, value in table["per_class"].items() if value is None], name
+    for name, table in result["decisions"].items():
+        assert result[name] == table["mean"]
+        assert result[f"{name}_interval"] == [table["low"], table["high"]]
+
+
+def test_multi_class_figures_are_those_of_the_most_probable_class(lesions_run: Path) -> None:
+    result, table = read(lesions_run)
+    truth, score = columns(table, "truth"), columns(table, "probability")
+    labels, called = truth.argmax(axis=1), score.argmax(axis=1)
+    present = sorted(set(labels))
+    assert (result["rule"], result["thresholds"]) == ("argmax", None)
+    assert result["sensitivity"] == pytest.approx(recall_score(labels, called, labels=present, average="macro"))
+    assert result["f1"] == pytest.approx(f1_score(labels, called, labels=present, average="macro"))
+    assert result["balanced_accuracy"] == result["sensitivity"]
+    error = top_label_calibration_error(truth, score)
+    assert result["top_label_calibration_error"]["mean"] == pytest.approx(error)
+
+
+def test_multi_label_thresholds_are_the_best_on_validation_and_nothing_else(chest_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(chest_run, run)
+    result = acpl.evaluate(run, part="validation", resamples=5)
+    _, table = read(run, "-validation")
+    assert result["rule"] == "validation"
+    assert list(result["thresholds"].values()) == json.loads((run / "model.json").read_text())["thresholds"]
+    for name, threshold in result["thresholds"].items():
+        truth, score = table[f"truth.{name}"], table[f"probability.{name}"]
+        if threshold == 0.5:
+            assert truth.nunique() < 2 or best_youden(truth, score) == 0
+        else:
+            called = score >= threshold
+            gain = recall_score(truth, called) + recall_score(1 - truth, 1 - called) - 1
+            assert gain == pytest.approx(best_youden(truth, score))
+
+
+def best_youden(truth: pd.Series, score: pd.Series) -> float:
+    false_alarms, found, _ = roc_curve(truth, score)
+    return float((found - false_alarms).max())
+
+
+def test_a_snapshot_is_judged_at_thresholds_of_its_own(chest_run: Path) -> None:
+    result, _ = read(chest_run)
+    assert result["snapshots"]["warm-up"]["thresholds"] != result["thresholds"]
+
+
+def test_a_fixed_threshold_is_each_classs_own_question(tmp_path: Path) -> None:
+    run = acpl.train(out=tmp_path / "run", threshold=0.18, **{**TINY, "data": "phantom-lesions"})
+    result = acpl.evaluate(run, resamples=5)
+    _, table = read(run)
+    assert result["rule"] == 0.18
+    assert set(result["thresholds"].values()) == {0.18}
+    np.testing.assert_array_equal(columns(table, "decision"), columns(table, "probability") >= 0.18)
+    labels, called = columns(table, "truth").argmax(axis=1), columns(table, "probability").argmax(axis=1)
+    recall = recall_score(labels, called, labels=sorted(set(labels)), average="macro")
+    assert result["balanced_accuracy"] == pytest.approx(recall)
+
+
+def test_rules_that_cannot_be_kept_are_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(acpl.UserError, match="'argmax' names one class an image, but this data set is multi-label"):
+        acpl.train(out=tmp_path / "run", threshold="argmax", **TINY)
+    original = PhantomSource.open
+    monkeypatch.setattr(PhantomSource, "open", lambda self, parts: original(self, ("train",)))
+    with pytest.raises(acpl.UserError, match="'validation' needs a validation part with labels"):
+        acpl.train(out=tmp_path / "run", threshold="validation", **TINY)
+    assert not (tmp_path / "run").exists()
+    run = acpl.train(out=tmp_path / "run", **TINY)
+    assert set(RunFolder.open(run).card().thresholds or []) == {0.5}
+
+
+def test_a_run_from_before_there_were_rules_can_still_be_judged(chest_run: Path) -> None:
+    card = RunFolder.open(chest_run).card()
+    old = replace(card, threshold=None, thresholds=None, snapshot_thresholds={})
+    assert old.decision_rule() == [0.5] * len(card.classes)
+    assert replace(old, task="multi-class").decision_rule("warm-up") == "argmax"
+
+
+def without_labels(rows: slice):
+    """A source whose test images of these rows have a label missing."""
+    original = PhantomSource.open
+
+    def opened(self: PhantomSource, parts: tuple[str, ...]) -> Dataset:
+        dataset = original(self, parts)  # type: ignore[arg-type]
+        dataset.manifest.labels[rows, 0] = np.nan
+        return dataset
+
+    return opened
+
+
+def test_images_whose_labels_are_not_all_known_are_left_out_and_counted(
+    chest_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(chest_run, run)
+    before, whole = read(run)
+    monkeypatch.setattr(PhantomSource, "open", without_labels(slice(0, 7)))
+    after = acpl.evaluate(run, resamples=5)
+    assert (before["unlabelled_left_out"], after["unlabelled_left_out"]) == (0, 7)
+    assert after["images"] == before["images"] - 7
+    assert read(run)[1]["image"].tolist() == whole["image"].tolist()[7:]
+    monkeypatch.setattr(PhantomSource, "open", without_labels(slice(None)))
+    with pytest.raises(acpl.UserError, match="no image in the test part of phantom-chest has all its labels"):
+        acpl.evaluate(run, resamples=5)
+
+
+def test_unlabelled_validation_images_are_left_out_of_training_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = PhantomSource.open
+
+    def opened(self: PhantomSource, parts: tuple[str, ...]) -> Dataset:
+        dataset = original(self, parts)  # type: ignore[arg-type]
+        rows = np.flatnonzero((dataset.manifest.table["part"] == "validation").to_numpy())
+        dataset.manifest.labels[rows[:3], 0] = np.nan
+        return dataset
+
+    monkeypatch.setattr(PhantomSource, "open", opened)
+    run = acpl.train(out=tmp_path / "run", data="phantom-chest", **TINY)
+    assert acpl.evaluate(run, part="validation", resamples=5)["unlabelled_left_out"] == 3
+
+
+def test_judging_on_validation_leaves_the_test_parts_files_alone(chest_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(chest_run, run)
+    before = [(run / name).read_bytes() for name in ("evaluation.json", "predictions.csv")]
+    result = acpl.evaluate(run, part="validation", resamples=5)
+    assert result["part"] == "validation"
+    assert [(run / name).read_bytes() for name in ("evaluation.json", "predictions.csv")] == before
+    with pytest.raises(acpl.UserError, match="part should be test or validation, but it is 'train'"):
+        acpl.evaluate(run, part="train")  # type: ignore[arg-type]
 
 
 def test_the_difference_of_a_run_to_itself_is_nothing(chest_run: Path) -> None:
-    same = compare_runs(chest_run, chest_run, resamples=20)
-    assert (same.point, same.low, same.high) == (0, 0, 0)
+    for same in compare_runs(chest_run, chest_run, resamples=20).values():
+        assert (same.point, same.low, same.high, same.p) == (0, 0, 0, 1)
 
 
 def test_runs_on_different_images_are_not_compared(chest_run: Path, lesions_run: Path) -> None:
-    with pytest.raises(acpl.UserError, match="not judged on the same images"):
+    with pytest.raises(acpl.UserError, match="not judged on the same images and classes"):
         compare_runs(chest_run, lesions_run)
 
 
-def test_predicting_a_saved_phantom_gives_the_test_parts_probabilities(chest_run: Path, tmp_path: Path) -> None:
-    drawn = draw_chest([7], size=32)
-    for number, pixels in enumerate(drawn.images):
-        Image.fromarray(pixels[0]).save(tmp_path / f"{number}.png")
-    table, bad = acpl.predict(chest_run, [tmp_path])
-    assert bad == []
-    judged = pd.read_csv(chest_run / "predictions.csv", dtype={"group": str})
-    expected = judged.loc[judged["group"] == "00007"].filter(regex="^probability").to_numpy()
-    assert table.drop(columns="id").to_numpy() == pytest.approx(expected, abs=1e-5)
+def test_a_run_is_compared_with_another_that_is_judged_first(chest_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(chest_run, run)
+    other = acpl.train(out=tmp_path / "other", data="phantom-chest", seed=1, **TINY)
+    against = acpl.evaluate(run, against=other, resamples=30)["against"]
+    one, two = read(run)[0], read(other)[0]
+    assert "has not been opened yet" not in (other / "report.html").read_text()
+    assert against["run"] == str(other)
+    for name in ("auroc", "average_precision"):
+        assert against[name]["mean"] == pytest.approx(one[name]["mean"] - two[name]["mean"])
+        assert against[name]["low"] <= against[name]["mean"] <= against[name]["high"]
+    for name in ("sensitivity", "specificity", "f1", "balanced_accuracy"):
+        assert against[name]["mean"] == pytest.approx(one[name] - two[name])
+    low, high = against["auroc"]["low"], against["auroc"]["high"]
+    assert against["auroc"]["verdict"] == ("above" if low > 0 else "below" if high < 0 else "unclear")
+    backwards = acpl.evaluate(other, against=run, resamples=30)["against"]
+    assert backwards["auroc"]["mean"] == pytest.approx(-against["auroc"]["mean"])
 
 
-def test_a_file_that_cannot_be_read_is_named_and_the_rest_predicted(chest_run: Path, tmp_path: Path) -> None:
-    Image.new("L", (40, 30)).save(tmp_path / "good.png")
-    (tmp_path / "bad.png").write_text("not an image")
-    table, bad = acpl.predict(chest_run, [tmp_path])
-    assert [Path(name).name for name in table["id"]] == ["good.png"]
-    assert len(bad) == 1
-    assert "bad.png: not an image that can be read" in bad[0]
+def test_runs_are_compared_image_by_image_whatever_the_order_and_the_names(chest_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(chest_run, run)
+    table = pd.read_csv(run / "predictions.csv", dtype=str)
+    table["group"] = table["group"].replace(table["group"][0], "NA")
+    table.iloc[::-1].to_csv(run / "predictions.csv", index=False)
+    assert compare_runs(chest_run, run, resamples=5)["auroc"].high == 0
+    table["truth.Effusion"] = table["truth.Effusion"].map({"0": "1", "1": "0"})
+    table.to_csv(run / "predictions.csv", index=False)
+    with pytest.raises(acpl.UserError, match="on the same images with different labels"):
+        compare_runs(chest_run, run)
 
 
-def test_no_image_no_file_and_nothing_readable_are_said(chest_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(acpl.UserError, match="no image was found"):
-        acpl.predict(chest_run, [tmp_path])
-    with pytest.raises(acpl.UserError, match="does not exist"):
-        acpl.predict(chest_run, [tmp_path / "nothing.png"])
-    (tmp_path / "bad.png").write_text("not an image")
-    with pytest.raises(acpl.UserError, match="none of 1 files could be read"):
-        acpl.predict(chest_run, [tmp_path])
-
-
-@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "CMYK", "1"])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_every_mode_becomes_bytes_of_the_size_asked_for(mode: str, channels: int, tmp_path: Path) -> None:
-    file = tmp_path / f"image.{'tif' if mode == 'CMYK' else 'png'}"
-    Image.new(mode, (50, 20)).save(file)
-    pixels = decode(file, size=32, channels=channels)
-    assert pixels.shape == (channels, 32, 32)
-    assert pixels.dtype == np.uint8
-
-
-def test_sixteen_bits_keep_their_range(tmp_path: Path) -> None:
-    ramp = np.tile(np.linspace(0, 65535, 32).astype(np.uint16), (32, 1))
-    Image.fromarray(ramp).save(tmp_path / "ramp.png")
-    pixels = decode(tmp_path / "ramp.png", size=32, channels=1)[0, 0]
-    assert pixels.tolist() == pytest.approx(np.linspace(0, 255, 32).tolist(), abs=1)
-
-
-def test_a_truncated_file_is_bad_and_not_a_crash(tmp_path: Path) -> None:
-    file = tmp_path / "cut.png"
-    noise = np.random.default_rng(0).integers(0, 255, (64, 64), dtype=np.uint8)
-    Image.fromarray(noise).save(file)
-    file.write_bytes(file.read_bytes()[:600])
-    with pytest.raises(BadImage):
-        decode(file, size=32, channels=1)
+def test_data_that_has_other_classes_by_now_is_refused(chest_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(chest_run, run)
+    folder = RunFolder.open(run)
+    card = folder.card()
+    folder.write_card(replace(card, classes=[*card.classes[:-1], "Other"]))
+    with pytest.raises(acpl.UserError, match=r"but the model was trained for multi-label with .*Other"):
+        acpl.evaluate(run)

@@ -7,17 +7,13 @@ from sklearn.metrics import roc_auc_score
 
 from acpl.evaluation import (
     MeanInterval,
+    Resampled,
     auroc,
     bootstrap,
     bootstrap_auroc,
-    bootstrap_decisions,
-    bootstrap_statistic,
     class_mean,
-    decide,
-    f1,
     paired_bootstrap_auroc,
-    sensitivity,
-    specificity,
+    resample,
 )
 
 
@@ -93,17 +89,6 @@ def test_the_interval_is_near_scipys_where_each_image_is_its_own_group():
         rng=5,
     ).confidence_interval
     assert (found.low, found.high) == pytest.approx((reference.low, reference.high), abs=0.012)
-
-
-def test_decision_intervals_are_those_of_a_loop_that_repeats_rows():
-    truth, score, patients = study(5)
-    yes = decide(score, 0.5)
-    found = bootstrap_decisions(truth, yes, patients, resamples=150, seed=6)
-    rows = resampled_rows(patients, 150, seed=6)
-    for metric in (sensitivity, specificity, f1):
-        interval = getattr(found, metric.__name__)
-        np.testing.assert_allclose(interval.per_class.point, metric(truth, yes))
-        assert_summarises(interval, np.array([metric(truth[r], yes[r]) for r in rows]))
 
 
 def test_paired_differences_are_those_of_a_loop_that_scores_both_on_the_same_rows():
@@ -212,9 +197,9 @@ def test_a_single_image_has_no_auroc_and_no_interval():
 
 def test_any_statistic_of_weights_has_an_interval():
     heights = np.random.default_rng(17).normal(size=(80, 2))
-    found = bootstrap_statistic(lambda w: w @ heights / w.sum(axis=1, keepdims=True), 80, resamples=100, seed=2)
+    means = resample(lambda w: {"mean": w @ heights / w.sum(axis=1, keepdims=True)}, 80, resamples=100, seed=2)
     figures = np.array([heights[r].mean(axis=0) for r in resampled_rows(np.arange(80), 100, seed=2)])
-    assert_summarises(found, figures)
+    assert_summarises(means["mean"].interval(), figures)
 
 
 def test_the_95_percent_interval_covers_the_true_auroc_about_95_times_in_100():
@@ -245,4 +230,18 @@ def test_a_mistake_is_refused_by_name(change, message):
 
 def test_a_bootstrap_of_no_images_is_refused():
     with pytest.raises(ValueError, match="there are no images"):
-        bootstrap_statistic(lambda w: w.astype(float), 0)
+        resample(lambda w: {"itself": w.astype(float)}, 0)
+
+
+def test_draws_of_different_studies_are_not_subtracted():
+    one, other = (Resampled(np.zeros(1), np.zeros((number, 1))) for number in (5, 6))
+    with pytest.raises(ValueError, match=r"draws have shapes \(5, 1\) and \(6, 1\)"):
+        one.minus(other)
+
+
+def test_an_error_interval_is_mirrored_cut_at_nothing_and_holds_the_point():
+    draws = np.linspace(0.1, 0.3, 101)[:, None]
+    found = Resampled(np.array([0.25]), draws).error_interval(0.5)
+    assert (found.low, found.high) == pytest.approx((0.25, 0.35))
+    low = Resampled(np.array([0.12]), draws).error_interval(0.5)
+    assert (low.low, low.point, low.high) == pytest.approx((0, 0.12, 0.12))

@@ -1,19 +1,81 @@
-"""Image files to pixels of one size."""
+"""The bytes of an image file to pixels of one size."""
 
-from collections.abc import Iterable
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from acpl.data.dicom import MAX_PIXELS, dicom_is_grey, looks_like_dicom, read_dicom, refuse_too_many_pixels
+from acpl.data.files import SUFFIXES, BadImage
 from acpl.errors import UserError
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"})
+__all__ = [
+    "MAX_PIXELS",
+    "SUFFIXES",
+    "Aspect",
+    "BadImage",
+    "Colour",
+    "Decoding",
+    "decode",
+    "find_images",
+    "is_grey",
+]
+
+Aspect = Literal["stretch", "crop", "pad"]
+Colour = Literal["auto", "grey", "rgb"]
+Pixels = npt.NDArray[np.uint8]
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "JPEG2000", "PPM")
+GREY_TOLERANCE = 2
+"""Colour formats give grey back with channels that differ by rounding; WebP's do by one level."""
+TIFF_PHOTOMETRIC, WHITE_IS_ZERO = 262, 0
 
 
-class BadImage(Exception):  # noqa: N818 — named for what it is about, not for being an exception
-    """An image that cannot be read, and why."""
+@dataclass(frozen=True)
+class Decoding:
+    """What every image becomes: a square of ``size`` pixels with 1 (grey) or 3 (RGB) channels."""
+
+    size: int
+    channels: int
+    aspect: Aspect = "stretch"
+    """How a rectangle becomes a square: stretched, cut to its centre, or filled up with black on both sides."""
+
+
+def decode(content: bytes, how: Decoding) -> Pixels:
+    """uint8 (channels, size, size), upright; BadImage with one plain reason, never another exception.
+
+    Eight-bit values stay what they are. Wider ones (16-bit, integer, float) are stretched from the image's least to
+    its greatest, since scanners rarely use the whole range; DICOM states its own window. Transparent is black. A
+    file of several frames is refused: which one is meant is not ours to guess.
+    """
+    with _strictly:
+        if looks_like_dicom(content):
+            image = read_dicom(content)
+        else:
+            with _pillow(content) as file:
+                _shrink_jpeg(file, how)
+                image = _eight_bit(_upright(file))
+    mode = "L" if how.channels == 1 else "RGB"
+    square = _square(image if image.mode == mode else image.convert(mode), how)
+    pixels = np.frombuffer(square.tobytes(), dtype=np.uint8).reshape(how.size, how.size, how.channels)
+    return pixels.transpose(2, 0, 1).copy()
+
+
+def is_grey(content: bytes) -> bool:
+    """Whether an image has one channel, or colour channels that never differ; BadImage as in ``decode``."""
+    with _strictly:
+        if looks_like_dicom(content):
+            return dicom_is_grey(content) or _channels_agree(read_dicom(content))
+        with _pillow(content) as file:
+            return _channels_agree(_eight_bit(_upright(file)))
 
 
 def find_images(paths: Iterable[Path]) -> list[Path]:
@@ -31,23 +93,140 @@ def find_images(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def decode(path: Path, *, size: int, channels: int) -> npt.NDArray[np.uint8]:
-    """uint8 (channels, size, size): upright, grey or colour as asked, stretched to a square."""
+@contextmanager
+def _pillow(content: bytes) -> Iterator[Image.Image]:
+    """The image in Pillow's hands; whatever is raised while it is there is the file's fault, and a BadImage."""
+    if not content:
+        raise BadImage("the file is empty")
     try:
-        with Image.open(path) as file:
-            upright: Image.Image = ImageOps.exif_transpose(file)
-            image = _eight_bit(upright).convert("L" if channels == 1 else "RGB")
+        with Image.open(BytesIO(content), formats=FORMATS) as image:
+            refuse_too_many_pixels(*image.size)
+            if getattr(image, "is_animated", False) and image.format != "MPO":  # MPO: a photograph and its preview
+                raise BadImage("it holds several frames; only single images are read")
+            yield image
+    except BadImage:
+        raise
     except UnidentifiedImageError:
-        raise BadImage("not an image that can be read") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise BadImage(" ".join(str(error).split())) from None
-    pixels = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
-    return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+        raise BadImage("it is not an image that can be read") from None
+    except Image.DecompressionBombError:
+        refuse_too_many_pixels(*_promised_size(content))
+        raise BadImage("it has more pixels than Pillow was told to read") from None
+    except MemoryError:
+        raise BadImage("it needs more memory than there is") from None
+    except Exception as error:
+        raise BadImage(_reason(error)) from None
+
+
+class _Strictly:
+    """While any thread decodes, truncated files are errors and libraries do not warn; then all is as it was.
+
+    Both are switches of the whole process, so the first thread in sets them and the last one out sets them back.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = 0
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                self.warnings = warnings.catch_warnings()
+                self.warnings.__enter__()
+                warnings.simplefilter("ignore")
+                self.lenient, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
+            self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                ImageFile.LOAD_TRUNCATED_IMAGES = self.lenient
+                self.warnings.__exit__(None, None, None)
+
+
+_strictly = _Strictly()
+_limit_lifted = threading.Lock()
+
+
+def _promised_size(content: bytes) -> tuple[int, int]:
+    """Width and height from the header of an image that Pillow finds too large to open."""
+    with _limit_lifted:
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            with Image.open(BytesIO(content), formats=FORMATS) as image:
+                return image.size
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
+
+
+def _shrink_jpeg(file: Image.Image, how: Decoding) -> None:
+    """Let libjpeg leave out detail that goes anyway: its 1/2, 1/4, 1/8 while at least twice the target is left."""
+    if isinstance(file, ImageFile.ImageFile) and file.format in ("JPEG", "MPO"):
+        luma = file.mode == "RGB" and how.channels == 1
+        file.draft("L" if luma else None, (2 * how.size, 2 * how.size))
+
+
+def _upright(file: Image.Image) -> Image.Image:
+    file.load()
+    try:
+        ImageOps.exif_transpose(file, in_place=True)
+    except MemoryError:
+        raise
+    except Exception:  # pixels that are there are not lost to a camera's broken notes
+        pass
+    return file
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """16-bit grey keeps its high byte; Pillow's own conversion would cut everything above 255."""
-    if not image.mode.startswith("I"):
+    """Mode L or RGB."""
+    if image.mode.startswith("I") or image.mode == "F":
+        return _stretched(image)
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "black"), rgba).convert("RGB")
+    if image.mode in ("L", "RGB"):
         return image
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def _stretched(image: Image.Image) -> Image.Image:
     values = np.asarray(image).astype(np.float64)
-    return Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
+    if not np.isfinite(values).all():
+        raise BadImage("it holds values that are not numbers")
+    least, greatest = values.min(), values.max()
+    values = (values - least) * (255 / max(greatest - least, np.finfo(np.float64).tiny))
+    if getattr(image, "tag_v2", {}).get(TIFF_PHOTOMETRIC) == WHITE_IS_ZERO:  # Pillow heeds it in eight bits only
+        values = 255 - values
+    return Image.fromarray(values.round().astype(np.uint8))
+
+
+def _square(image: Image.Image, how: Decoding) -> Image.Image:
+    """Down-scaled with an antialiasing bicubic filter."""
+    size, (width, height) = how.size, image.size
+    if how.aspect == "pad" and width != height:
+        longer = max(width, height)
+        inner = (max(1, round(size * width / longer)), max(1, round(size * height / longer)))
+        square = Image.new(image.mode, (size, size))
+        square.paste(_resized(image, inner, None), ((size - inner[0]) // 2, (size - inner[1]) // 2))
+        return square
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    return _resized(image, (size, size), (left, top, left + side, top + side) if how.aspect == "crop" else None)
+
+
+def _resized(image: Image.Image, size: tuple[int, int], box: tuple[float, float, float, float] | None) -> Image.Image:
+    return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+
+
+def _channels_agree(image: Image.Image) -> bool:
+    if image.mode == "L":
+        return True
+    pixels = np.asarray(image)
+    return bool((pixels.max(axis=2) - pixels.min(axis=2)).max() <= GREY_TOLERANCE)
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    if "truncated" in text.lower() or isinstance(error, EOFError):
+        return "it is truncated"
+    return f"it cannot be decoded: {text}"

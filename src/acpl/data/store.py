@@ -3,6 +3,11 @@
 import torch
 from torch import Tensor
 
+from acpl.data.cache import BadFile, Stored, build_store
+from acpl.data.workers import Progress
+
+__all__ = ["BadFile", "ImageStore", "Progress", "Stored", "build_store"]
+
 
 class ImageStore:
     """uint8 images (samples, channels, height, width), found by sample id; only what was loaded is there."""
@@ -14,6 +19,11 @@ class ImageStore:
         self.images = images
         self._row = torch.full((int(ids.max()) + 1 if len(ids) else 0,), -1, dtype=torch.int64)
         self._row[ids] = torch.arange(len(ids))
+
+    @classmethod
+    def of(cls, stored: Stored, ids: Tensor) -> "ImageStore":
+        """The images that could be read, straight from disk; ``ids`` has one id for each name that was asked for."""
+        return cls(ids[torch.from_numpy(stored.rows)], torch.from_numpy(stored.images))
 
     @property
     def channels(self) -> int:
@@ -34,5 +44,12 @@ class ImageStore:
     def statistics(self, sample: int = 2000) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel in [0, 1], from at most ``sample`` evenly spread images."""
         chosen = torch.linspace(0, len(self.images) - 1, min(sample, len(self.images))).long()
-        pixels = self.images[chosen].double().div_(255).transpose(0, 1).flatten(1)
-        return pixels.mean(dim=1).tolist(), pixels.std(dim=1).clamp_min(1e-3).tolist()
+        counts = torch.zeros(self.channels, 256, dtype=torch.float64)
+        for rows in torch.split(chosen, 64):
+            for channel, pixels in enumerate(self.images[rows].transpose(0, 1).flatten(1)):
+                counts[channel] += torch.bincount(pixels, minlength=256)
+        levels = torch.arange(256, dtype=torch.float64) / 255
+        total = counts.sum(dim=1)
+        mean = (counts @ levels) / total
+        spread = (counts * (levels - mean[:, None]) ** 2).sum(dim=1) / (total - 1)
+        return mean.tolist(), spread.sqrt().clamp_min(1e-3).tolist()

@@ -1,168 +1,233 @@
-"""From a finished run to figures and predictions."""
+"""From a finished run to honest figures, and from two runs to what lies between them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
-from acpl.data.decode import BadImage, decode, find_images
-from acpl.data.store import ImageStore
-from acpl.engine.device import Device
-from acpl.engine.inference import BATCH, infer
+from acpl.engine.predicting import FINAL, Predictor, Progress, nothing
 from acpl.engine.run_folder import ModelCard, RunFolder
-from acpl.engine.training import build_network, source_of
+from acpl.engine.training import source_of
 from acpl.errors import UserError
-from acpl.evaluation import bootstrap_auroc, bootstrap_decisions, decide, paired_bootstrap_auroc
-from acpl.evaluation.bootstrap import MeanInterval, PairedDifference
-from acpl.models import Classifier
+from acpl.evaluation import (
+    MeanInterval,
+    PairedDifference,
+    Resampled,
+    Statistic,
+    arg_max_figures,
+    calibration_figures,
+    decide,
+    decision_figures,
+    ranking_figures,
+    resample,
+    together,
+)
 from acpl.task import Task
 
+JudgedPart = Literal["test", "validation"]
 Floats = npt.NDArray[np.float64]
-FINAL = "model"
+Rule = Literal["argmax"] | list[float]
+
+RANKING = ("auroc", "average_precision")
+DECISIONS = ("sensitivity", "specificity", "f1", "balanced_accuracy")
+ERRORS = ("calibration_error", "top_label_calibration_error")
 
 
-class Predictor(NamedTuple):
-    """A trained network and all it needs to be called."""
+class Judged(NamedTuple):
+    """The images of a part whose labels are known, and what each model of a run says of them."""
 
-    network: Classifier
-    card: ModelCard
-    device: Device
+    table: pd.DataFrame
+    truth: Floats
+    scores: dict[str, Floats]
+    unlabelled: int
+    unreadable: int
 
-    @classmethod
-    def load(cls, folder: RunFolder, name: str = FINAL, device: str = "auto") -> "Predictor":
-        """The run's final model, or the snapshot of this name."""
-        card = folder.card()
-        chosen = Device.choose(device, "auto")
-        network = build_network(card)
-        network.load_state_dict(folder.read_weights(name))
-        return cls(network.to(chosen.torch).eval(), card, chosen)
-
-    def __call__(self, images: ImageStore) -> Floats:
-        """(samples, classes) probabilities in the store's order."""
-        mean = torch.tensor(self.card.mean, device=self.device.torch)
-        std = torch.tensor(self.card.std, device=self.device.torch)
-        task = Task(self.card.task)
-        views = infer(self.network, images, images.ids, task=task, mean=mean, std=std, device=self.device)
-        reported: Floats = views.probabilities[:, : len(self.card.classes)].double().cpu().numpy()
-        return reported
+    @property
+    def groups(self) -> npt.NDArray[np.object_]:
+        """Each image's patient or lesion."""
+        return self.table["group"].to_numpy(dtype=object)
 
 
-def run_evaluation(path: Path, *, resamples: int = 2000, device: str = "auto") -> dict[str, Any]:
-    """Open the test part, judge the final model and every snapshot, write ``evaluation.json`` and predictions."""
+def run_evaluation(
+    path: Path,
+    *,
+    part: JudgedPart = "test",
+    against: Path | None = None,
+    resamples: int = 2000,
+    device: str = "auto",
+    progress: Progress = nothing,
+) -> dict[str, Any]:
+    """Open the part, judge the final model and every snapshot, write the figures and the predictions.
+
+    ``against`` is a judged run that this one is compared with.
+    """
+    if part not in get_args(JudgedPart):
+        raise UserError(f"part should be test or validation, but it is '{part}'")
     folder = RunFolder.open(path)
     config, card = folder.config(), folder.card()
-    manifest, images = source_of(config).open(("test",))
-    if len(manifest.table) == 0:
-        raise UserError(f"{config.data} has no test part")
-    scores = {name: Predictor.load(folder, name, device)(images) for name in folder.weight_names()}
-    truth, groups = manifest.labels.astype(np.float64), manifest.groups
-
+    judged = _judge(folder, part, device, progress)
+    truth, groups = judged.truth, judged.groups
+    resampled = {}
+    for name, score in judged.scores.items():
+        compared = _ranks_and_decides(card, card.decision_rule(name), truth, score)
+        statistic = together(compared, calibration_figures(truth, score))
+        resampled[name] = resample(statistic, len(truth), groups, resamples=resamples)
     result: dict[str, Any] = {
         "method": config.method,
         "data": config.data,
         "task": card.task,
-        "part": "test",
+        "part": part,
         "images": len(truth),
         "groups": len(set(groups)),
+        "unlabelled_left_out": judged.unlabelled,
+        "unreadable_left_out": judged.unreadable,
+        "positives": {name: int(n) for name, n in zip(card.classes, truth.sum(axis=0), strict=True)},
         "resamples": resamples,
-        **_figures(truth, scores[FINAL], groups, card, resamples),
+        **_figures(resampled[FINAL], card, card.decision_rule()),
     }
-    for name in scores:
+    for name in judged.scores:
         if name != FINAL:
-            change = paired_bootstrap_auroc(truth, scores[name], scores[FINAL], groups, resamples=resamples)
+            change = resampled[FINAL]["auroc"].minus(resampled[name]["auroc"])
             result.setdefault("snapshots", {})[name] = {
-                **_figures(truth, scores[name], groups, card, resamples),
-                "gain": {"mean": change.point, "low": change.low, "high": change.high, "p": change.p},
+                **_figures(resampled[name], card, card.decision_rule(name)),
+                "gain": {**_summary(change, []), "p": _number(change.p)},
             }
-    folder.write_json("evaluation.json", result)
-    table = manifest.table[["image", "group"]].reset_index(names="id")
-    columns = {f"truth.{name}": truth[:, i].astype(int) for i, name in enumerate(card.classes)}
-    columns |= {f"probability.{name}": scores[FINAL][:, i] for i, name in enumerate(card.classes)}
-    predictions = pd.concat([table, pd.DataFrame(columns)], axis=1)
-    predictions.to_csv(folder.path / "predictions.csv", index=False)
+    _write_predictions(folder, part, judged, card)
+    if against is not None:
+        found = compare_runs(against, path, part=part, resamples=resamples)
+        result["against"] = {
+            "run": str(against),
+            "method": RunFolder.open(against).config().method,
+            **{name: _difference(difference, card.classes) for name, difference in found.items()},
+        }
+    folder.write_json(f"evaluation{_suffix(part)}.json", result)
     return result
 
 
-def compare_runs(before: Path, after: Path, *, resamples: int = 2000) -> PairedDifference:
-    """How much better ``after`` is than ``before`` on the test images both have predicted."""
-    first, second = (_predictions(path) for path in (before, after))
-    if list(first.columns) != list(second.columns) or not first["image"].equals(second["image"]):
+def is_judged(path: Path, part: JudgedPart = "test") -> bool:
+    """Whether a run has predictions of the part that another can be compared with."""
+    return (RunFolder.open(path).path / f"predictions{_suffix(part)}.csv").exists()
+
+
+def compare_runs(
+    before: Path, after: Path, *, part: JudgedPart = "test", resamples: int = 2000
+) -> dict[str, PairedDifference]:
+    """How much better ``after`` is than ``before`` on the images both were judged on, figure by figure."""
+    cards = [RunFolder.open(path).card() for path in (before, after)]
+    old, new = (_read_predictions(path, part) for path in (before, after))
+    if cards[0].classes != cards[1].classes or cards[0].task != cards[1].task or set(old.index) != set(new.index):
         raise UserError(f"{before} and {after} were not judged on the same images and classes")
-    truth = first.filter(regex=r"^truth\.").to_numpy(dtype=np.float64)
-    old, new = (table.filter(regex=r"^probability\.").to_numpy(dtype=np.float64) for table in (first, second))
-    return paired_bootstrap_auroc(truth, old, new, first["group"].to_numpy(dtype=object), resamples=resamples)
+    if not old.index.equals(new.index):
+        old = old.loc[new.index]
+    truth = _columns(new, "truth", cards[1])
+    if not np.array_equal(truth, _columns(old, "truth", cards[0])):
+        raise UserError(f"{before} and {after} were judged on the same images with different labels")
+    groups = new["group"].to_numpy(dtype=object)
+    statistics = [
+        _ranks_and_decides(card, card.decision_rule(), truth, _columns(table, "probability", card))
+        for card, table in zip(cards, (old, new), strict=True)
+    ]
+    a, b = (resample(statistic, len(truth), groups, resamples=resamples) for statistic in statistics)
+    return {name: b[name].minus(a[name]) for name in (*RANKING, *DECISIONS)}
 
 
-def _predictions(run: Path) -> pd.DataFrame:
-    file = RunFolder.open(run).path / "predictions.csv"
-    if not file.exists():
-        raise UserError(f"{run} has not been evaluated: acpl evaluate {run}")
-    return pd.read_csv(file, dtype={"group": str})
+def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress) -> Judged:
+    config, card = folder.config(), folder.card()
+    # Colour is found from the images that are opened; what the model was trained on is what counts.
+    colour = "grey" if card.channels == 1 else "rgb"
+    dataset = source_of(config.model_copy(update={"colour": colour}), progress).open((part,))
+    manifest = dataset.manifest
+    if len(manifest.table) == 0:
+        raise UserError(f"{config.data} has no {part} part")
+    if list(manifest.classes) != card.classes or manifest.task != card.task:
+        raise UserError(
+            f"{config.data} is {manifest.task} with the classes {', '.join(manifest.classes)}, but the model was "
+            f"trained for {card.task} with {', '.join(card.classes)}"
+        )
+    known = manifest.known
+    if not known.any():
+        raise UserError(f"no image in the {part} part of {config.data} has all its labels, so nothing can be judged")
+    ids = torch.from_numpy(manifest.ids[known])
+    return Judged(
+        table=manifest.table.loc[known, ["image", "group"]],
+        truth=manifest.labels[known].astype(np.float64),
+        scores={name: Predictor.load(folder, name, device)(dataset.images, ids) for name in folder.weight_names()},
+        unlabelled=int((~known).sum()),
+        unreadable=len(dataset.bad),
+    )
 
 
-def run_prediction(path: Path, images: Sequence[Path], *, device: str = "auto") -> tuple[pd.DataFrame, list[str]]:
-    """A table of ids (paths) and probabilities; and a sentence for each file that could not be read."""
-    folder = RunFolder.open(path)
-    files = find_images(images)
-    predictor = Predictor.load(folder, device=device)
-    bad: list[str] = []
-    names: list[str] = []
-    rows: list[Floats] = []
-    for chunk_names, store in _decoded(files, predictor.card, bad):
-        names += chunk_names
-        rows.append(predictor(store))
-    if not rows:
-        raise UserError(f"none of {len(files)} files could be read; the first: {bad[0]}")
-    table = pd.DataFrame(np.concatenate(rows), columns=predictor.card.classes)
-    table.insert(0, "id", names)
-    return table, bad
+def _ranks_and_decides(card: ModelCard, rule: Rule, truth: Floats, score: Floats) -> Statistic:
+    """What two runs are compared by."""
+    both = together(ranking_figures(truth, score), decision_figures(truth, decide(score, rule)))
+    return together(both, arg_max_figures(truth, score)) if card.task == Task.MULTI_CLASS else both
 
 
-def _decoded(files: list[Path], card: ModelCard, bad: list[str]) -> Iterator[tuple[list[str], ImageStore]]:
-    for start in range(0, len(files), BATCH):
-        names, pixels = [], []
-        for file in files[start : start + BATCH]:
-            try:
-                pixels.append(torch.from_numpy(decode(file, size=card.size, channels=card.channels).copy()))
-                names.append(str(file))
-            except BadImage as reason:
-                bad.append(f"{file}: {reason}")
-        if pixels:
-            yield names, ImageStore(torch.arange(len(pixels)), torch.stack(pixels))
-
-
-def _figures(
-    truth: Floats, score: Floats, groups: npt.NDArray[np.object_], card: ModelCard, resamples: int
-) -> dict[str, Any]:
-    area = bootstrap_auroc(truth, score, groups, resamples=resamples)
-    per_class = area.per_class
-    figures: dict[str, Any] = {
-        "auroc": {
-            "mean": _number(area.point),
-            "low": _number(area.low),
-            "high": _number(area.high),
-            "per_class": _by_class(card.classes, per_class.point),
-            "per_class_low": _by_class(card.classes, per_class.low),
-            "per_class_high": _by_class(card.classes, per_class.high),
-            "left_out": [name for name, x in zip(card.classes, per_class.point, strict=True) if np.isnan(x)],
-        }
+def _figures(resampled: Mapping[str, Resampled], card: ModelCard, rule: Rule) -> dict[str, Any]:
+    """Ranking and calibration as tables; decisions as plain numbers, with their tables under ``decisions``."""
+    intervals = {
+        name: figure.error_interval() if name in ERRORS else figure.interval() for name, figure in resampled.items()
     }
-    if card.task == Task.MULTI_CLASS:
-        rule = "argmax" if card.threshold is None else card.threshold
-        decisions = bootstrap_decisions(truth, decide(score, rule), groups, resamples=resamples)
-        figures |= {"rule": rule, **_flat("sensitivity", decisions.sensitivity), **_flat("f1", decisions.f1)}
+    tables = {
+        name: _summary(found, card.classes if len(found.per_class.point) == len(card.classes) else [])
+        for name, found in intervals.items()
+    }
+    figures: dict[str, Any] = {name: tables[name] for name in (*RANKING, *ERRORS) if name in tables}
+    figures["rule"] = card.threshold if card.threshold is not None else "argmax" if rule == "argmax" else rule[0]
+    figures["thresholds"] = None if rule == "argmax" else dict(zip(card.classes, rule, strict=True))
+    for name in DECISIONS:
+        figures[name] = tables[name]["mean"]
+        figures[f"{name}_interval"] = [tables[name]["low"], tables[name]["high"]]
+    figures["decisions"] = {name: tables[name] for name in DECISIONS}
     return figures
 
 
-def _flat(name: str, interval: MeanInterval) -> dict[str, Any]:
-    return {
-        name: _number(interval.point),
-        f"{name}_interval": [_number(interval.low), _number(interval.high)],
-    }
+def _summary(found: MeanInterval | PairedDifference, classes: list[str]) -> dict[str, Any]:
+    """A mean with its interval, each class's, and the classes left out of the mean by name."""
+    table: dict[str, Any] = {"mean": _number(found.point), "low": _number(found.low), "high": _number(found.high)}
+    if classes:
+        each = found.per_class
+        table["per_class"] = _by_class(classes, each.point)
+        table["per_class_low"] = _by_class(classes, each.low)
+        table["per_class_high"] = _by_class(classes, each.high)
+        table["left_out"] = [name for name, value in table["per_class"].items() if value is None]
+    return table
+
+
+def _difference(found: PairedDifference, classes: list[str]) -> dict[str, Any]:
+    verdict = "above" if found.low > 0 else "below" if found.high < 0 else "unclear"
+    return {**_summary(found, classes), "p": _number(found.p), "verdict": verdict}
+
+
+def _write_predictions(folder: RunFolder, part: JudgedPart, judged: Judged, card: ModelCard) -> None:
+    score = judged.scores[FINAL]
+    called = decide(score, card.decision_rule()).astype(int)
+    columns = {f"truth.{name}": judged.truth[:, i].astype(int) for i, name in enumerate(card.classes)}
+    columns |= {f"probability.{name}": score[:, i] for i, name in enumerate(card.classes)}
+    columns |= {f"decision.{name}": called[:, i] for i, name in enumerate(card.classes)}
+    table = pd.concat([judged.table.reset_index(names="id"), pd.DataFrame(columns)], axis=1)
+    folder.write_table(f"predictions{_suffix(part)}.csv", table)
+
+
+def _read_predictions(run: Path, part: JudgedPart) -> pd.DataFrame:
+    """What was predicted, by image; names that look like numbers or like nothing stay names."""
+    file = RunFolder.open(run).path / f"predictions{_suffix(part)}.csv"
+    if not file.exists():
+        raise UserError(f"{run} has not been evaluated: acpl evaluate {run}")
+    # As text: pandas' own reading of numbers may be off in the last digit.
+    return pd.read_csv(file, dtype=str, keep_default_na=False).set_index("image")
+
+
+def _columns(table: pd.DataFrame, kind: str, card: ModelCard) -> Floats:
+    return table[[f"{kind}.{name}" for name in card.classes]].to_numpy(dtype=np.float64)
+
+
+def _suffix(part: JudgedPart) -> str:
+    return "" if part == "test" else f"-{part}"
 
 
 def _by_class(classes: list[str], values: Floats) -> dict[str, float | None]:

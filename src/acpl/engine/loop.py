@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from acpl.evaluation import auroc, defined_mean
 from acpl.models import Classifier
 from acpl.task import Task
 
+Floats = npt.NDArray[np.float64]
 LOSSES_EVERY = 10  # steps between two readings of the losses: reading waits for the device
 
 
@@ -73,6 +75,12 @@ class Trainer:
     def __call__(self, network: Classifier, ids: Tensor) -> Views:
         """What ``network`` says of these samples: the method's look at the pools."""
         return infer(network, self.images, ids, task=self.task, mean=self.mean, std=self.std, device=self.device)
+
+    def on_validation(self, network: Classifier) -> tuple[Floats, Floats]:
+        """Truth and what ``network`` says of the validation images, both (images, classes)."""
+        truth = self.validation_truth.double().numpy()
+        views = self(network, self.validation_ids)
+        return truth, views.probabilities[:, : truth.shape[1]].double().cpu().numpy()
 
     def best(self) -> Classifier | None:
         """The predictor that was best on validation so far."""
@@ -152,10 +160,7 @@ class Trainer:
     def _validate(self, networks: Networks) -> float:
         if len(self.validation_ids) == 0:
             return math.nan
-        views = self(networks.predictor, self.validation_ids)
-        truth = self.validation_truth.numpy()
-        score = views.probabilities[:, : truth.shape[1]].double().cpu().numpy()
-        value = float(defined_mean(auroc(truth, score)))
+        value = float(defined_mean(auroc(*self.on_validation(networks.predictor))))
         if value > self._best_score:
             self._best_score, self._best = value, copy.deepcopy(networks.predictor)
         return value

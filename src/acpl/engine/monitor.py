@@ -26,6 +26,10 @@ class Monitor(Protocol):
         """The stage is over."""
         ...
 
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Work before the first stage, such as decoding, has come so far."""
+        ...
+
 
 class Quiet:
     """Says nothing."""
@@ -40,6 +44,9 @@ class Quiet:
         """Nothing."""
 
     def end(self) -> None:
+        """Nothing."""
+
+    def progress(self, what: str, done: int, total: int) -> None:
         """Nothing."""
 
 
@@ -80,3 +87,10 @@ class Terminal:
     def end(self) -> None:
         """The bar goes."""
         self._bar.stop()
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """The bar shows this work, and goes when it is done."""
+        self._bar.update(self._task, description=what, completed=done, total=total, losses="", visible=True)
+        self._bar.start()
+        if done >= total:
+            self._bar.stop()

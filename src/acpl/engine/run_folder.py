@@ -3,17 +3,19 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
 import yaml
 from torch import Tensor
 
-from acpl.config import Config
+from acpl.config import Config, ThresholdRule
+from acpl.data.decode import Aspect
 from acpl.errors import UserError
+from acpl.task import Task
 
 KEPT_CHECKPOINTS = 2
 
@@ -30,8 +32,23 @@ class ModelCard:
     size: int
     mean: list[float]
     std: list[float]
-    threshold: float | None
+    threshold: ThresholdRule | None
+    """The rule by which a class is called; None in runs made before there were several."""
     normal_output: bool
+    thresholds: list[float] | None = None
+    """The probability from which each class is called; None: the most probable one is."""
+    snapshot_thresholds: dict[str, list[float]] = field(default_factory=dict)
+    """The same for each snapshot, where it has its own."""
+    aspect: Aspect = "stretch"
+
+    def decision_rule(self, snapshot: str | None = None) -> Literal["argmax"] | list[float]:
+        """What ``decide`` takes: ``argmax``, or a threshold a class; a snapshot's own where it has one."""
+        thresholds = self.snapshot_thresholds.get(snapshot, self.thresholds) if snapshot else self.thresholds
+        if thresholds is not None:
+            return thresholds
+        if isinstance(self.threshold, float):
+            return [self.threshold] * len(self.classes)
+        return "argmax" if self.task == Task.MULTI_CLASS else [0.5] * len(self.classes)
 
 
 class RunFolder:
@@ -72,6 +89,10 @@ class RunFolder:
     def write_split(self, table: pd.DataFrame) -> None:
         """``split.csv``: id, image, role."""
         write_whole(self.path / "split.csv", table.to_csv(index=False).encode())
+
+    def write_table(self, name: str, table: pd.DataFrame) -> None:
+        """A CSV file."""
+        write_whole(self.path / name, table.to_csv(index=False).encode())
 
     def append_event(self, event: Mapping[str, Any]) -> None:
         """One line of ``events.jsonl``."""

@@ -1,26 +1,32 @@
 """From a configuration to a trained run folder."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 
 from acpl import algorithms
 from acpl.algorithms.contract import Context, Networks, Schedule
 from acpl.config import Config
+from acpl.data.cache import nothing
 from acpl.data.manifest import Manifest
 from acpl.data.pools import Pools
-from acpl.data.sources import Source, find_source
+from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum, draw_labelled
+from acpl.data.workers import Progress
 from acpl.engine.device import Device, seed_everything
 from acpl.engine.loop import Trainer
 from acpl.engine.monitor import Monitor
 from acpl.engine.run_folder import ModelCard, RunFolder
+from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
 from acpl.errors import UserError
-from acpl.models import Classifier, WeightAverage, build_classifier
+from acpl.models import Classifier, WeightAverage, build_classifier, check_backbone, expected_statistics
 from acpl.task import Task
 
+Rows = npt.NDArray[np.int64]
 # What the first weights are drawn with; stages and epochs use other numbers in this place.
 _FIRST_WEIGHTS = 1_000_000
 
@@ -28,8 +34,14 @@ _FIRST_WEIGHTS = 1_000_000
 def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
     """Train as ``config`` says; the test part is not opened."""
     settings = config.method_settings()
+    check_backbone(config.backbone, config.weights)
     device = Device.choose(config.device, config.precision)
-    dataset = source_of(config).open(("train", "validation"))
+    source = source_of(config, monitor.progress)
+    for sentence in source.said:
+        monitor.say(sentence)
+    dataset = source.open(("train", "validation"))
+    for file in dataset.bad:
+        monitor.say(f"left out: {file.name}: {file.reason}")
     manifest = dataset.manifest
     if config.normal_output:
         if manifest.task is not Task.MULTI_LABEL:
@@ -42,9 +54,11 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
     if config.split_checksum not in (None, fingerprint):
         raise UserError(f"split_checksum is {config.split_checksum}, but this split's is {fingerprint}")
     pools = _pools(manifest, split)
-    validation = (split["role"] == "validation").to_numpy()
+    validation = (split["role"] == "validation").to_numpy() & dataset.manifest.known
+    rule = threshold_rule(config.threshold, manifest.task, int(validation.sum()))
 
-    mean, std = dataset.images.statistics()
+    expected = expected_statistics(config.backbone, config.weights, dataset.images.channels)
+    mean, std = expected if expected is not None else dataset.images.statistics()
     card = ModelCard(
         task=manifest.task,
         classes=list(dataset.manifest.classes),
@@ -54,8 +68,9 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
         size=dataset.images.size,
         mean=mean,
         std=std,
-        threshold=config.threshold,
+        threshold=rule,
         normal_output=config.normal_output,
+        aspect=config.aspect,
     )
     seed_everything(config.seed, _FIRST_WEIGHTS)
 
@@ -97,20 +112,61 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
         monitor=monitor,
     )
     kept = trainer.fit(method)
-    folder.write_card(card)
+    folder.write_card(_with_thresholds(card, trainer, kept))
     folder.write_weights("model", kept.state_dict())
     return folder
 
 
-def source_of(config: Config) -> Source:
+def _with_thresholds(card: ModelCard, trainer: Trainer, kept: Classifier) -> ModelCard:
+    """The card with the probability from which each class is called, set on validation where that is the rule."""
+    if card.threshold == "argmax":
+        return card
+    if card.threshold != "validation":
+        return replace(card, thresholds=[float(card.threshold or EVEN)] * len(card.classes))
+    thresholds, unknown = set_on_validation(card.classes, *trainer.on_validation(kept))
+    if unknown:
+        trainer.monitor.say(f"validation sets no threshold, so it is {EVEN}: {', '.join(unknown)}")
+    snapshots = {}
+    for name in trainer.folder.weight_names():
+        network = build_network(card)
+        network.load_state_dict(trainer.folder.read_weights(name))
+        seen = trainer.on_validation(network.to(trainer.device.torch))
+        snapshots[name] = set_on_validation(card.classes, *seen)[0]
+    return replace(card, thresholds=thresholds, snapshot_thresholds=snapshots)
+
+
+def source_of(config: Config, progress: Progress = nothing) -> Source:
     """The data set that a configuration names."""
-    return find_source(config.data, size=config.size, patients=config.phantom_patients, seed=config.phantom_seed)
+    return find_source(
+        SourceOptions(
+            data=config.data,
+            images=config.images,
+            size=config.size,
+            colour=config.colour,
+            aspect=config.aspect,
+            task=config.task,
+            classes=config.classes,
+            image_column=config.image_column,
+            group_column=config.group_column,
+            split_column=config.split_column,
+            labels_column=config.labels_column,
+            split=config.split,
+            parts=config.parts,
+            validation=config.validation,
+            split_seed=config.split_seed,
+            skip_bad=config.skip_bad,
+            cache=config.cache,
+            patients=config.phantom_patients,
+            seed=config.phantom_seed,
+            progress=progress,
+        )
+    )
 
 
 def build_network(card: ModelCard, *, dropout: float = 0.0, weights: str = "none") -> Classifier:
     """The network that a model card describes."""
     return build_classifier(
-        card.backbone,  # type: ignore[arg-type]
+        card.backbone,
         channels=card.channels,
         classes=len(card.classes) + card.normal_output,
         activation=card.activation,  # type: ignore[arg-type]
@@ -120,17 +176,51 @@ def build_network(card: ModelCard, *, dropout: float = 0.0, weights: str = "none
 
 
 def draw_split(manifest: Manifest, config: Config) -> pd.DataFrame:
-    """A row a sample in the manifest's order: id, image, role (labelled, unlabelled, validation)."""
+    """A row a sample in the manifest's order: id, image, role (labelled, unlabelled, validation).
+
+    A split file that names roles, as a former run's split.csv does, has decided who is labelled; else it is drawn.
+    """
     train = np.flatnonzero((manifest.table["part"] == "train").to_numpy())
-    rows = draw_labelled(
-        manifest.labels[train], manifest.groups[train], config.fraction, seed=config.seed, draw=config.draw
-    )
+    rows = _named_labelled(manifest, train) if "role" in manifest.table else _drawn_labelled(manifest, train, config)
     roles = np.full(len(manifest.table), "validation", dtype=object)
     roles[train] = "unlabelled"
-    roles[train[rows]] = "labelled"
+    roles[rows] = "labelled"
     if len(rows) == 0:
         raise UserError(f"fraction {config.fraction} of {len(train)} training images leaves none labelled")
     return pd.DataFrame({"id": manifest.ids, "image": manifest.table["image"].to_numpy(), "role": roles})
+
+
+def _drawn_labelled(manifest: Manifest, train: Rows, config: Config) -> Rows:
+    order = _order(manifest) if config.draw == "order" else None
+    chosen = draw_labelled(
+        manifest.labels[train],
+        manifest.groups[train],
+        config.fraction if config.labelled is None else None,
+        count=config.labelled,
+        seed=config.seed,
+        draw=config.draw,
+        order=None if order is None else order[train],
+    )
+    return train[chosen]
+
+
+def _order(manifest: Manifest) -> npt.NDArray[np.float64]:
+    if "order" not in manifest.table:
+        raise UserError("draw 'order' needs a column 'order' in the table or the split file")
+    numbers = pd.to_numeric(manifest.table["order"], errors="coerce")
+    wrong = manifest.table["order"][numbers.isna() & (manifest.table["part"] == "train") & manifest.known]
+    if len(wrong):
+        raise UserError(f"column 'order' should hold a number for every training image, but it holds '{wrong.iloc[0]}'")
+    return numbers.to_numpy(dtype=np.float64)
+
+
+def _named_labelled(manifest: Manifest, train: Rows) -> Rows:
+    labelled = train[(manifest.table["role"] == "labelled").to_numpy()[train]]
+    unknown = labelled[~manifest.known[labelled]]
+    if len(unknown):
+        name = manifest.table["image"].iloc[unknown[0]]
+        raise UserError(f"the split calls '{name}' labelled, but its labels are blank ({len(unknown)} such images)")
+    return labelled
 
 
 def _pools(manifest: Manifest, split: pd.DataFrame) -> Pools:

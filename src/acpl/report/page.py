@@ -8,7 +8,15 @@ import yaml
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from acpl.report.charts import Series, line_chart
-from acpl.report.tables import evaluation_columns, evaluation_rows, gain_sentence
+from acpl.report.tables import (
+    class_columns,
+    class_rows,
+    difference_rows,
+    evaluation_columns,
+    evaluation_rows,
+    sentences,
+    title,
+)
 
 
 def write_report(run: Path) -> Path:
@@ -41,9 +49,11 @@ def _evaluation(run: Path) -> dict[str, Any] | None:
     columns = evaluation_columns(result)
     return {
         **result,
-        "columns": list(columns),
-        "rows": evaluation_rows(columns),
-        "sentence": gain_sentence(result),
+        "title": title(result),
+        "sentences": sentences(result),
+        "means": {"columns": list(columns), "rows": evaluation_rows(columns)},
+        "classes": {"columns": class_columns(result), "rows": class_rows(result)},
+        "differences": difference_rows(result) if "against" in result else [],
     }
 
 

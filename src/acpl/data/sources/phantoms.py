@@ -36,6 +36,11 @@ class PhantomSource:
     size: int
     seed: int = 0
 
+    @property
+    def said(self) -> list[str]:
+        """Nothing is inferred of a phantom."""
+        return []
+
     def manifest(self) -> Manifest:
         """The whole table, without drawing an image."""
         label = chest_labels if self.name == "phantom-chest" else lesion_labels

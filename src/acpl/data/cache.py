@@ -1,0 +1,231 @@
+"""Decoded images on disk: each file is decoded once for each setting, however many runs follow."""
+
+import errno
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from acpl.data.decode import Decoding
+from acpl.data.files import BadImage, ImageFiles
+from acpl.data.workers import Job, Outcome, Progress, decode_all
+from acpl.errors import UserError
+
+VERSION = 1
+DECODERS = ("pillow", "pydicom", "python-gdcm", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pyjpegls")
+"""A store made by other versions is not used: what they read, and how, may differ."""
+IMAGES, INDEX = "images.u8", "index.json"
+PART = ".part-"
+FORGOTTEN = 24 * 3600
+"""Seconds after which an unfinished store of another machine is taken for dead."""
+
+
+class BadFile(NamedTuple):
+    """A file that could not be read, by its name in the table."""
+
+    name: str
+    reason: str
+
+
+class Stored(NamedTuple):
+    """The images that could be read, and what is known of the others."""
+
+    images: npt.NDArray[np.uint8]
+    """(images, channels, size, size), mapped from disk; what is written to it stays in this process."""
+    rows: npt.NDArray[np.int64]
+    """Which of the names each image belongs to, ascending."""
+    bad: list[BadFile]
+    digests: list[str]
+    """Of each image's file content: equal digests, equal files."""
+
+
+def nothing(what: str, done: int, total: int) -> None:
+    """Report no progress."""
+
+
+def build_store(
+    files: ImageFiles,
+    names: Sequence[str],
+    how: Decoding,
+    *,
+    cache: Path,
+    workers: int | None = None,
+    progress: Progress = nothing,
+) -> Stored:
+    """The images of these names, decoded now or found in ``cache``.
+
+    ``names`` are as a table has them and are looked up with ``files.find``. The store is keyed by settings, stored
+    names and fingerprints, so that finding it reads no image. It is built beside and renamed: what bears the key's
+    name is whole.
+    """
+    bad: dict[int, str] = {}
+    rows: list[int] = []
+    stored_names: list[str] = []
+    key = _key(files, how)
+    for row, name in enumerate(names):
+        try:
+            stored_names.append(files.find(name))
+            size, mark = files.fingerprint(stored_names[-1])
+        except BadImage as reason:
+            del stored_names[len(rows) :]
+            bad[row] = str(reason)
+        else:
+            rows.append(row)
+            key.update(f"{stored_names[-1]}\0{size}\0{mark}\0".encode(errors="surrogateescape"))
+    folder = cache / key.hexdigest()
+    index = _read_index(folder, how)
+    if index is None or index["retry"]:
+        try:
+            index = _build(folder, Job(files, stored_names, how, folder), workers, progress)
+        except BrokenPipeError:  # whoever was shown the progress has gone
+            raise
+        except OSError as error:
+            raise UserError(_no_room(cache, error)) from error
+    places = np.asarray(rows, dtype=np.int64)
+    bad |= {rows[place]: reason for place, reason in index["bad"]}
+    return Stored(
+        images=_mapped(folder / IMAGES, how, len(index["good"])),
+        rows=places[np.asarray(index["good"], dtype=np.int64)],
+        bad=[BadFile(names[row], bad[row]) for row in sorted(bad)],
+        digests=index["digests"],
+    )
+
+
+def _key(files: ImageFiles, how: Decoding) -> "hashlib.blake2b":
+    versions = [_version(package) for package in DECODERS]
+    settings = [VERSION, versions, how.size, how.channels, how.aspect, files.origin]
+    return hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _read_index(folder: Path, how: Decoding) -> dict[str, Any] | None:
+    """What a finished store holds; None where there is none or it is damaged."""
+    try:
+        index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        whole = (folder / IMAGES).stat().st_size == len(index["good"]) * _bytes_each(how)
+    except (OSError, ValueError, KeyError):
+        return None
+    return index if whole else None
+
+
+def _build(folder: Path, job: Job, workers: int | None, progress: Progress) -> dict[str, Any]:
+    cache = folder.parent
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is decoded here may be of patients
+    _sweep(cache)
+    needed, free = len(job.names) * _bytes_each(job.how), shutil.disk_usage(cache).free
+    if needed > free:
+        raise OSError(errno.ENOSPC, f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free")
+    part = cache / f"{folder.name}{PART}{os.getpid()}-{threading.get_ident()}@{socket.gethostname()}"
+    part.mkdir()
+    try:
+        job = job._replace(target=part / IMAGES)
+        job.target.touch()
+        outcomes = decode_all(job, workers=workers, progress=progress)
+        _finish(part, job, outcomes)
+        _publish(part, folder, job.how)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    index = _read_index(folder, job.how)
+    if index is None:
+        raise OSError(f"{folder.name} was removed as soon as it was made")
+    return index
+
+
+def _finish(part: Path, job: Job, outcomes: list[Outcome]) -> None:
+    good = [row for row, outcome in enumerate(outcomes) if outcome.reason is None]
+    _close_gaps(part / IMAGES, good, _bytes_each(job.how))
+    index = {
+        "good": good,
+        "digests": [outcomes[row].digest for row in good],
+        "bad": [[row, outcome.reason] for row, outcome in enumerate(outcomes) if outcome.reason is not None],
+        "retry": any(outcome.digest is None for outcome in outcomes),  # not the file's fault: it may be read next time
+    }
+    with (part / INDEX).open("w", encoding="utf-8") as file:
+        json.dump(index, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _close_gaps(path: Path, good: list[int], bytes_each: int) -> None:
+    """Move the images that are there up to where the bad ones would have been."""
+    with path.open("r+b") as file:
+        for place, row in enumerate(good):
+            if place != row:
+                file.seek(row * bytes_each)
+                image = file.read(bytes_each)
+                file.seek(place * bytes_each)
+                file.write(image)
+        file.truncate(len(good) * bytes_each)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _publish(part: Path, folder: Path, how: Decoding) -> None:
+    """Rename; where another process was faster, its store is as good."""
+    try:
+        part.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        other = _read_index(folder, how)
+        if other is None or other["retry"]:
+            shutil.rmtree(folder)
+            part.rename(folder)
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what killed builds have left."""
+    for part in cache.glob(f"*{PART}*"):
+        owner, _, host = part.name.partition(PART)[2].partition("@")
+        pid = int(owner.partition("-")[0]) if owner.partition("-")[0].isdigit() else 0
+        if not _alive(pid) if host == socket.gethostname() else _age(part) > FORGOTTEN:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    if os.name == "nt":  # there, asking is killing
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _age(part: Path) -> float:
+    try:
+        return time.time() - max(entry.stat().st_mtime for entry in (part, *part.iterdir()))
+    except OSError:
+        return 0.0
+
+
+def _mapped(path: Path, how: Decoding, count: int) -> npt.NDArray[np.uint8]:
+    shape = (count, how.channels, how.size, how.size)
+    return np.memmap(path, np.uint8, "c", shape=shape) if count else np.zeros(shape, dtype=np.uint8)
+
+
+def _bytes_each(how: Decoding) -> int:
+    return how.channels * how.size**2
+
+
+def _no_room(cache: Path, error: OSError) -> str:
+    why = " ".join((error.strerror or str(error)).split())
+    return f"decoded images cannot be kept in {cache}: {why}; name a folder that can hold them in ACPL_CACHE"

@@ -1,0 +1,139 @@
+"""Every image of a source looked at once: can it be read, how large is it, does it show anything."""
+
+import hashlib
+import multiprocessing
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from io import BytesIO
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from acpl.data.check.images import ImageFacts
+from acpl.data.decode import FORMATS, Decoding, decode
+from acpl.data.dicom import looks_like_dicom
+from acpl.data.files import BadImage, ImageFiles
+from acpl.data.manifest import Manifest
+
+if TYPE_CHECKING:
+    from acpl.data.sources import Source
+    from acpl.data.sources.files import FileSource
+    from acpl.data.store import Progress
+
+CHUNK = 64
+GLANCE = Decoding(size=64, channels=3)
+"""Pictures are compared as small ones: a copy with another header or compression shows the same."""
+
+
+class Seen(NamedTuple):
+    """What one look at an image gives."""
+
+    reason: str = ""
+    file: str = ""
+    picture: str = ""
+    width: int = 0
+    height: int = 0
+    blank: bool = False
+
+
+def scan_files(source: "FileSource", progress: "Progress") -> ImageFacts:
+    """Facts of every row's file; each is read once, in several processes where there are many."""
+    from acpl.data.sources.files import find_files
+
+    names = [str(name) for name in source.manifest().table["image"]]
+    stored, bad = find_files(source.files, names)
+    seen = [Seen(reason=bad.get(row, "")) for row in range(len(names))]
+    looks = _look_at_all(source.files, list(stored.values()))
+    for done, (row, look) in enumerate(zip(stored, looks, strict=True), start=1):
+        seen[row] = look
+        if done % CHUNK == 0 or done == len(stored):
+            progress("reading", done, len(stored))
+    return _facts(seen, unnamed=sorted(set(source.files.names()) - set(stored.values()) - set(names)))
+
+
+def scan_arrays(source: "Source", manifest: Manifest) -> ImageFacts:
+    """Facts of a source that holds its images as arrays."""
+    images = source.open(tuple(manifest.table["part"].unique())).images
+    ids = {int(sample): row for row, sample in enumerate(images.ids)}
+    rows = [ids[int(sample)] for sample in manifest.ids]
+    return _facts([_look_at_pixels(images.images[row].numpy()) for row in rows])
+
+
+def look_at(files: ImageFiles, name: str) -> Seen:
+    """One look at a stored file."""
+    try:
+        content = files.read(name)
+        pixels = decode(content, GLANCE)
+    except BadImage as bad:
+        return Seen(reason=str(bad))
+    width, height = _size(content)
+    return _look_at_pixels(pixels)._replace(file=_digest(content), width=width, height=height)
+
+
+def _look_at_all(files: ImageFiles, names: Sequence[str]) -> Iterator[Seen]:
+    processes = min(_cores(), -(-len(names) // CHUNK))
+    if processes < 2:
+        yield from (look_at(files, name) for name in names)
+        return
+    # Not forked: a process with torch's threads in it cannot be copied safely.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, spawn, initializer=_share, initargs=(files,)) as pool:
+        yield from pool.map(_look_at_shared, names, chunksize=CHUNK)
+
+
+_shared: list[ImageFiles] = []
+"""In a process of the pool: the files, which are sent once, so that a zip is opened once."""
+
+
+def _share(files: ImageFiles) -> None:
+    _shared.append(files)
+
+
+def _look_at_shared(name: str) -> Seen:
+    return look_at(_shared[0], name)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _look_at_pixels(pixels: npt.NDArray[np.uint8]) -> Seen:
+    digest = _digest(pixels.tobytes())
+    flat = pixels.reshape(len(pixels), -1)
+    blank = bool((flat == flat[:, :1]).all())
+    return Seen(file=digest, picture=digest, width=pixels.shape[2], height=pixels.shape[1], blank=blank)
+
+
+def _size(content: bytes) -> tuple[int, int]:
+    """Width and height in the header of an image that could be decoded."""
+    if looks_like_dicom(content):
+        from pydicom import dcmread
+
+        header = dcmread(BytesIO(content), force=True, stop_before_pixels=True)
+        return int(header.Columns), int(header.Rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is large has been weighed by decode
+        with Image.open(BytesIO(content), formats=FORMATS) as image:
+            return image.size
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _facts(seen: Sequence[Seen], unnamed: Sequence[str] = ()) -> ImageFacts:
+    columns = list(zip(*seen, strict=True)) or [()] * len(Seen._fields)
+    reason, file, picture, width, height, blank = columns
+    return ImageFacts(
+        reason=np.array(reason, dtype=object),
+        file=np.array(file, dtype=object),
+        picture=np.array(picture, dtype=object),
+        width=np.array(width, dtype=np.int64),
+        height=np.array(height, dtype=np.int64),
+        blank=np.array(blank, dtype=bool),
+        unnamed=unnamed,
+    )

@@ -1,0 +1,251 @@
+"""DICOM files to eight-bit images, as their own window shows them."""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from struct import unpack_from
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from acpl.data.files import MAX_FILE_BYTES, BadImage
+
+if TYPE_CHECKING:
+    from pydicom import Dataset
+
+MAX_PIXELS = 178_956_970
+"""What Pillow, too, takes for a decompression bomb."""
+DEFLATED = "1.2.840.10008.1.2.1.99"
+PLUGINS = ("pillow", "pyjpegls", "pylibjpeg", "pydicom")
+COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_PARTIAL_420", "YBR_PARTIAL_422", "YBR_ICT", "YBR_RCT")
+Values = npt.NDArray[Any]
+Shares = npt.NDArray[np.float64]
+
+
+def looks_like_dicom(content: bytes) -> bool:
+    """By content: the letters DICM after 128 bytes, or a tag of group 2 or 8 at once where that preamble is missing."""
+    return content[128:132] == b"DICM" or (content[:2] in (b"\x02\x00", b"\x08\x00") and content[3:4] == b"\x00")
+
+
+def refuse_too_many_pixels(width: int, height: int) -> None:
+    """BadImage where a header promises more than is read."""
+    if width * height > MAX_PIXELS:
+        raise BadImage(f"{width} x {height} pixels are more than the {MAX_PIXELS:,} that are read")
+
+
+def read_dicom(content: bytes) -> Image.Image:
+    """Mode L or RGB; BadImage with one plain reason.
+
+    Grey values are rescaled, then seen through the first VOI table or window; without one, values of more than
+    eight bits are stretched from the least to the greatest. MONOCHROME1 is inverted and padding is black.
+    """
+    with _blaming_the_file():
+        dataset = _parsed(content)
+        _refuse(dataset)
+        return _image(dataset)
+
+
+def dicom_is_grey(content: bytes) -> bool:
+    """Whether the header says that a pixel is one grey value."""
+    with _blaming_the_file():
+        dataset = _parsed(content)
+        _refuse(dataset)
+        return str(dataset.get("PhotometricInterpretation", "")).startswith("MONOCHROME")
+
+
+@contextmanager
+def _blaming_the_file() -> Iterator[None]:
+    """pydicom and its plugins raise whatever a broken file leads them to; all of it is a BadImage."""
+    try:
+        yield
+    except BadImage:
+        raise
+    except MemoryError:
+        raise BadImage("it needs more memory than there is") from None
+    except Exception as error:
+        raise BadImage(_reason(error)) from None
+
+
+def _parsed(content: bytes) -> "Dataset":
+    from pydicom import dcmread
+    from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
+    _refuse_deflated_bomb(content)
+    dataset = dcmread(BytesIO(content), force=True)
+    if not dataset.file_meta.get("TransferSyntaxUID"):
+        implicit, little = dataset.original_encoding
+        explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
+        dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
+    return dataset
+
+
+def _refuse_deflated_bomb(content: bytes) -> None:
+    """A deflated file is inflated as a whole by pydicom, so its length is measured first."""
+    head = content[:2048]
+    if DEFLATED.encode() not in head or len(content) < 144:
+        return
+    inflate, total, rest = zlib.decompressobj(-zlib.MAX_WBITS), 0, content[144 + unpack_from("<I", content, 140)[0] :]
+    while rest and not inflate.eof:
+        total += len(inflate.decompress(rest, 2**20))
+        rest = inflate.unconsumed_tail
+        if total > MAX_FILE_BYTES:
+            raise BadImage(f"inflated it is longer than the {MAX_FILE_BYTES:,} bytes that are read")
+
+
+def _refuse(dataset: "Dataset") -> None:
+    """What can be told from the header, before any pixel is decoded."""
+    from pydicom.pixels import get_decoder
+
+    if not any(name in dataset for name in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
+        if dataset.get("Rows") or dataset.file_meta.TransferSyntaxUID.is_encapsulated:
+            raise BadImage("it is truncated: its header tells of pixels that are not there")
+        raise BadImage(f"it is a DICOM file without pixels (modality {dataset.get('Modality') or 'unknown'})")
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    if frames > 1:
+        raise BadImage(f"it holds {frames} frames; only single images are read")
+    if not dataset.get("Rows") or not dataset.get("Columns"):
+        raise BadImage("it is a DICOM file that does not say how many rows and columns it has")
+    refuse_too_many_pixels(int(dataset.Columns), int(dataset.Rows))
+    syntax = dataset.file_meta.TransferSyntaxUID
+    try:
+        decoder = get_decoder(syntax)
+    except NotImplementedError:
+        raise BadImage(f"it is compressed as {syntax.name}, which cannot be read") from None
+    if not decoder.is_available:
+        raise BadImage(f"it is compressed as {syntax.name}: pip install 'acpl[dicom]'")
+    if syntax.is_compressed and syntax.is_encapsulated:
+        _refuse_codestream_bomb(dataset)
+
+
+def _refuse_codestream_bomb(dataset: "Dataset") -> None:
+    """A JPEG or JPEG 2000 inside may promise more than the DICOM header does."""
+    from pydicom.encaps import get_frame
+
+    frame = get_frame(dataset.PixelData, 0, number_of_frames=1)
+    start = frame[:4096].find(b"\xff\x4f\xff\x51")
+    if start >= 0:
+        refuse_too_many_pixels(*unpack_from(">II", frame, start + 8))
+    elif frame[:2] == b"\xff\xd8":
+        place = 2
+        while place + 9 <= len(frame) and frame[place] == 0xFF:
+            marker, length = frame[place + 1], int.from_bytes(frame[place + 2 : place + 4], "big")
+            if marker == 0xF7 or (0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)):
+                height, width = unpack_from(">HH", frame, place + 5)
+                return refuse_too_many_pixels(width, height)
+            place += 2 + length
+    return None
+
+
+def _image(dataset: "Dataset") -> Image.Image:
+    from pydicom.pixels import apply_color_lut
+
+    pixels = _decompressed(dataset)
+    kind = str(dataset.PhotometricInterpretation)
+    if kind in ("MONOCHROME1", "MONOCHROME2"):
+        return Image.fromarray(_grey(pixels, dataset))
+    if kind == "PALETTE COLOR":
+        pixels = apply_color_lut(pixels, dataset)
+        bits = 8 * pixels.dtype.itemsize
+    elif kind in COLOUR:
+        bits = int(dataset.BitsStored)
+    else:
+        raise BadImage(f"its colours are {kind}, which cannot be read")
+    return Image.fromarray((pixels >> max(0, bits - 8)).clip(0, 255).astype(np.uint8), "RGB")
+
+
+def _decompressed(dataset: "Dataset") -> Values:
+    """By the first plugin that can: Pillow at best, GDCM only alone, for it aborts the process over a broken file."""
+    from pydicom.pixels import get_decoder, pixel_array
+
+    available = get_decoder(dataset.file_meta.TransferSyntaxUID).available_plugins
+    plugins = [name for name in PLUGINS if name in available] or ["gdcm" if "gdcm" in available else ""]
+    for plugin in plugins[:-1]:
+        with suppress(RuntimeError):
+            return np.asarray(pixel_array(dataset, decoding_plugin=plugin))
+    return np.asarray(pixel_array(dataset, decoding_plugin=plugins[-1]))
+
+
+def _grey(stored: Values, dataset: "Dataset") -> npt.NDArray[np.uint8]:
+    from pydicom.pixels import apply_modality_lut
+
+    values: Values = apply_modality_lut(stored, dataset)
+    if not np.isfinite(values).all():
+        raise BadImage("it holds values that are not numbers")
+    padding = _padding(stored, dataset)
+    shares = _shown(values, padding, dataset)
+    if dataset.PhotometricInterpretation == "MONOCHROME1":
+        shares = 1 - shares
+    shares[padding] = 0
+    return (255 * shares).round().astype(np.uint8)
+
+
+def _shown(values: Values, padding: npt.NDArray[np.bool_], dataset: "Dataset") -> Shares:
+    """Values to shares of white in [0, 1]."""
+    from pydicom.pixels import apply_voi
+
+    if dataset.get("VOILUTSequence"):
+        whole = values.round().astype(np.int64) if values.dtype.kind == "f" else values
+        bits = int(dataset.VOILUTSequence[0].LUTDescriptor[2])
+        looked_up: Values = apply_voi(whole, dataset)
+        shares: Shares = looked_up.astype(np.float64) / (2**bits - 1)
+        return shares.clip(0, 1)
+    window = _window(dataset)
+    if window is not None:
+        return windowed(values.astype(np.float64), *window)
+    if int(dataset.BitsStored) <= 8 and values.dtype == np.uint8:
+        return (values / (2.0 ** int(dataset.BitsStored) - 1)).clip(0, 1)
+    known = values[~padding] if not padding.all() else values
+    least, greatest = float(known.min()), float(known.max())
+    return ((values.astype(np.float64) - least) / ((greatest - least) or 1.0)).clip(0, 1)
+
+
+def windowed(values: Shares, centre: float, width: float, function: str = "LINEAR") -> Shares:
+    """Shares of white in [0, 1] of a window, PS3.3 C.11.2.1.2 and C.11.2.1.3."""
+    if function == "SIGMOID":
+        return np.asarray(1 / (1 + np.exp((-4 * (values - centre) / width).clip(-700, 700))))
+    if function == "LINEAR":
+        centre, width = centre - 0.5, width - 1
+    if width == 0:
+        return (values > centre).astype(np.float64)
+    return ((values - centre) / width + 0.5).clip(0, 1)
+
+
+def _window(dataset: "Dataset") -> tuple[float, float, str] | None:
+    """Centre, width and function of the first window; one that the standard forbids counts as none."""
+    centre, width = (_first_number(dataset.get(name)) for name in ("WindowCenter", "WindowWidth"))
+    function = str(dataset.get("VOILUTFunction") or "LINEAR").upper()
+    least = 1.0 if function == "LINEAR" else 1e-9
+    if centre is None or width is None or width < least or function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
+        return None
+    return centre, width, function
+
+
+def _padding(stored: Values, dataset: "Dataset") -> npt.NDArray[np.bool_]:
+    """Where no picture was taken: the padding value, or the range from it to its limit."""
+    first, limit = (_first_number(dataset.get(name)) for name in ("PixelPaddingValue", "PixelPaddingRangeLimit"))
+    if first is None:
+        return np.zeros(stored.shape, dtype=bool)
+    last = first if limit is None else limit
+    return (stored >= min(first, last)) & (stored <= max(first, last))
+
+
+def _first_number(value: Any) -> float | None:
+    from pydicom.multival import MultiValue
+
+    if isinstance(value, MultiValue):
+        value = value[0] if len(value) else None
+    number = None if value is None or value == "" else float(value)
+    return number if number is not None and np.isfinite(number) else None
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, EOFError) or "less than expected" in text:
+        return "it is truncated"
+    if "JPEG Extended" in text and "12-bit" in text:
+        return "it is compressed as 12-bit JPEG: pip install 'acpl[dicom]'"
+    text = text.removeprefix("Unable to decode as exceptions were raised by all available plugins: ")
+    return f"it is a DICOM file that cannot be decoded: {text.split('. ')[0][:160]}"

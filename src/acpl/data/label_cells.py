@@ -1,0 +1,163 @@
+"""Cells of a table to labels: 0/1 columns, or one column of words; and which task they make."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from acpl.data.manifest import Labels, rows_known
+from acpl.errors import UserError
+from acpl.settings import unknown
+from acpl.task import Task
+
+BLANK = frozenset({"", "nan", "na"})
+NO_FINDING = frozenset({"no finding", "no findings"})
+SEPARATOR = "|"
+_VALUES = {"0": 0.0, "0.0": 0.0, "1": 1.0, "1.0": 1.0}
+
+
+class LabelCells(NamedTuple):
+    """``values`` is (rows, classes), NaN where unknown; ``task`` is None where the values are to decide it."""
+
+    classes: tuple[str, ...]
+    values: Labels
+    task: Task | None = None
+    said: tuple[str, ...] = ()
+
+
+def is_blank(cells: "pd.Series[str]") -> npt.NDArray[np.bool_]:
+    """Where nothing is written, or only a word for nothing (nan, NA)."""
+    return cells.str.lower().isin(list(BLANK)).to_numpy(dtype=bool)
+
+
+def holds_labels(cells: "pd.Series[str]") -> bool:
+    """Whether all that is written is 0 or 1, and something is."""
+    words = {word for word in map(str, cells.unique()) if word.lower() not in BLANK}
+    return bool(words) and words <= set(_VALUES)
+
+
+def almost_holds_labels(cells: "pd.Series[str]") -> tuple[int, str] | None:
+    """Row and value of the first cell that is neither 0, 1 nor blank, where fewer than one in ten is."""
+    written = cells[~is_blank(cells)]
+    strange = written[~written.isin(list(_VALUES))]
+    if len(strange) == 0 or 10 * len(strange) > len(written):
+        return None
+    return int(strange.index[0]), str(strange.iloc[0])
+
+
+def read_columns(table: pd.DataFrame, columns: Sequence[str], file: Path) -> LabelCells:
+    """One 0/1 column a class; another value is refused by its row."""
+    values = np.empty((len(table), len(columns)), dtype=np.float32)
+    for position, name in enumerate(columns):
+        codes, words = pd.factorize(table[name])
+        meaning = [np.nan if word.lower() in BLANK else _VALUES.get(word, -1.0) for word in map(str, words)]
+        values[:, position] = np.array(meaning, dtype=np.float32)[codes]
+        wrong = np.flatnonzero(values[:, position] < 0)
+        if len(wrong):
+            raise UserError(
+                f"{file}, row {table.index[wrong[0]]}, column '{name}': "
+                f"'{table[name].iloc[wrong[0]]}' is no label; 0, 1 or blank is"
+            )
+    return LabelCells(tuple(columns), values)
+
+
+def read_words(
+    cells: "pd.Series[str]", classes: Sequence[str], task: Task | None, file: Path, *, closed: bool = False
+) -> LabelCells:
+    """One column of class names, or of several joined by ``|``; "No Finding" is none of them, blank is unknown.
+
+    Without a ``|`` or a "No Finding" anywhere the words are classes that exclude each other. ``classes`` names
+    those to use, in this order: other findings are left out of account, but another class of a multi-class column
+    is refused, and so is any other word where the classes are ``closed``, which need then not all occur.
+    """
+    codes, words = pd.factorize(cells)
+    texts = ["" if word.lower() in BLANK else word for word in map(str, words)]
+    if task is None:
+        several = any(SEPARATOR in text or text.lower() in NO_FINDING for text in texts)
+        task = Task.MULTI_LABEL if several else Task.MULTI_CLASS
+    parts = [_parts(text, task) for text in texts]
+    for text, names in zip(texts, parts, strict=True):
+        if names is None:
+            raise _refused(cells, text, file, "'No Finding' excludes every other, and none between two '|' is blank")
+    found = sorted({name for names in parts for name in names or ()}, key=_number_first)
+    said = []
+    for name in classes:
+        if name not in found and not closed:
+            raise unknown(f"class in {file}, column '{cells.name}',", name, found)
+    used = tuple(classes) or tuple(found)
+    for text, names in zip(texts, parts, strict=True):
+        strange = [name for name in names or () if name not in used]
+        if strange and (closed or task is Task.MULTI_CLASS):
+            raise _refused(cells, text, file, f"'{strange[0]}' is none of the classes {', '.join(used)}")
+    if set(found) - set(used):
+        said.append(f"findings left out of account: {', '.join(name for name in found if name not in used)}")
+    _refuse_free_text(cells, codes, texts, found, file)
+
+    column = {name: position for position, name in enumerate(used)}
+    meaning = np.zeros((len(texts), len(used)), dtype=np.float32)
+    for row, (text, names) in enumerate(zip(texts, parts, strict=True)):
+        meaning[row] = np.nan if text == "" else 0
+        meaning[row, [column[name] for name in names or () if name in column]] = 1
+    return LabelCells(used, meaning[codes], task, tuple(said))
+
+
+def decide_task(labels: LabelCells, asked: Task | None, rows: pd.Index, file: Path) -> tuple[Task, str]:
+    """The task, and a sentence on where it comes from; labels that contradict a task asked for are refused."""
+    known = rows_known(labels.values)
+    if not known.any():
+        raise UserError(f"{file} has no row with all of its labels, so there is nothing to learn from")
+    positives = labels.values.sum(axis=1)
+    single = positives == 1
+    one_each = bool(single[known].all()) and len(labels.classes) > 1
+    if asked is Task.MULTI_CLASS and not one_each:
+        if len(labels.classes) < 2:
+            raise UserError(f"{file} has one class, {labels.classes[0]}, but multi-class needs at least two")
+        row = int(np.flatnonzero(known & ~single)[0])
+        raise UserError(
+            f"{file}, row {rows[row]}: {int(positives[row])} classes are positive, but multi-class needs exactly one"
+        )
+    if asked is not None:
+        return asked, f"{asked}, as asked"
+    if one_each:
+        return Task.MULTI_CLASS, "multi-class, for every labelled row has exactly one of the classes"
+    if len(labels.classes) == 1:
+        if labels.task is Task.MULTI_CLASS:
+            raise UserError(f"{file} has one class, {labels.classes[0]}; a second is needed to tell it from")
+        return Task.MULTI_LABEL, "multi-label, for there is one label column"
+    count = int((known & ~single).sum())
+    return Task.MULTI_LABEL, f"multi-label, for {count} of {int(known.sum())} labelled rows have none or several"
+
+
+def _parts(text: str, task: Task) -> list[str] | None:
+    """The classes that a cell names; None where it contradicts itself."""
+    if text == "":
+        return []
+    names = [name.strip() for name in text.split(SEPARATOR)] if task is Task.MULTI_LABEL else [text]
+    if task is Task.MULTI_LABEL and len(names) == 1 and text.lower() in NO_FINDING:
+        return []
+    if task is Task.MULTI_LABEL and any(name == "" or name.lower() in NO_FINDING for name in names):
+        return None
+    return names
+
+
+def _refused(cells: "pd.Series[str]", text: str, file: Path, why: str) -> UserError:
+    row = cells.index[np.flatnonzero((cells == text).to_numpy(dtype=bool))[0]]
+    return UserError(f"{file}, row {row}, column '{cells.name}': '{text}' is no label, for {why}")
+
+
+def _refuse_free_text(
+    cells: "pd.Series[str]", codes: npt.NDArray[np.int64], texts: list[str], found: list[str], file: Path
+) -> None:
+    known = int(sum(texts[code] != "" for code in codes))
+    if known >= 20 and len(found) > known / 2:
+        raise UserError(
+            f"{file}, column '{cells.name}': {len(found)} different classes in {known} rows are no classes; "
+            "name another labels_column, or the 0/1 columns in classes"
+        )
+
+
+def _number_first(name: str) -> tuple[int, str]:
+    return (int(name), "") if name.isdecimal() else (1 << 62, name)

@@ -1,0 +1,147 @@
+"""A trained network's word on images it has not seen: those of a part, or files that a user names."""
+
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from acpl.data.cache import nothing
+from acpl.data.decode import BadImage, Decoding, decode
+from acpl.data.files import SUFFIXES, ImageFiles
+from acpl.data.store import BadFile, ImageStore, Progress
+from acpl.engine.device import Device
+from acpl.engine.inference import BATCH, infer
+from acpl.engine.run_folder import ModelCard, RunFolder
+from acpl.engine.training import build_network
+from acpl.errors import UserError
+from acpl.evaluation import decide
+from acpl.models import Classifier
+from acpl.task import Task
+
+__all__ = ["FINAL", "BadFile", "Predictor", "Progress", "find_files", "nothing", "prediction_table", "run_prediction"]
+
+Floats = npt.NDArray[np.float64]
+FINAL = "model"
+
+
+class Predictor(NamedTuple):
+    """A trained network and all it needs to be called."""
+
+    network: Classifier
+    card: ModelCard
+    device: Device
+
+    @classmethod
+    def load(cls, folder: RunFolder, name: str = FINAL, device: str = "auto") -> "Predictor":
+        """The run's final model, or the snapshot of this name."""
+        card = folder.card()
+        chosen = Device.choose(device, "auto")
+        network = build_network(card)
+        network.load_state_dict(folder.read_weights(name))
+        return cls(network.to(chosen.torch).eval(), card, chosen)
+
+    def __call__(self, images: ImageStore, ids: Tensor) -> Floats:
+        """(samples, classes) probabilities of these ids in their order."""
+        mean = torch.tensor(self.card.mean, device=self.device.torch)
+        std = torch.tensor(self.card.std, device=self.device.torch)
+        views = infer(self.network, images, ids, task=Task(self.card.task), mean=mean, std=std, device=self.device)
+        reported: Floats = views.probabilities[:, : len(self.card.classes)].double().cpu().numpy()
+        return reported
+
+
+class NamedFile(NamedTuple):
+    """An image file, and what the user knows it by."""
+
+    id: str
+    files: ImageFiles
+    name: str
+
+
+def run_prediction(
+    path: Path,
+    images: Sequence[Path],
+    *,
+    device: str = "auto",
+    progress: Progress = nothing,
+) -> tuple[pd.DataFrame, list[BadFile]]:
+    """A table of ids, probabilities and decisions; and each file that could not be read, with the reason."""
+    predictor = Predictor.load(RunFolder.open(path), device=device)
+    files = find_files(images)
+    names: list[str] = []
+    rows: list[Floats] = []
+    bad: list[BadFile] = []
+    for read, pixels, unreadable in _decoded(files, predictor.card):
+        bad += unreadable
+        if pixels:
+            names += read
+            store = ImageStore(torch.arange(len(pixels)), torch.stack(pixels))
+            rows.append(predictor(store, store.ids))
+        progress("predicting", len(names) + len(bad), len(files))
+    if not rows:
+        reasons = "\n".join(f"  {file.name}: {file.reason}" for file in bad)
+        raise UserError(f"none of {len(files)} files could be read:\n{reasons}")
+    return prediction_table(names, np.concatenate(rows), predictor.card), bad
+
+
+def find_files(paths: Iterable[Path]) -> list[NamedFile]:
+    """Files as given, and every image below a folder or in a zip; each once, in order."""
+    found: dict[str, NamedFile] = {}
+    folders: dict[Path, ImageFiles] = {}
+    for path in paths:
+        if path.is_dir() or (path.suffix.lower() not in SUFFIXES and path.is_file() and zipfile.is_zipfile(path)):
+            inside = ImageFiles.open(path)
+            found |= {file.id: file for file in (NamedFile(f"{path}/{n}", inside, n) for n in inside.names())}
+        elif path.is_file():
+            real = path.resolve()
+            if real.parent not in folders:
+                folders[real.parent] = ImageFiles.open(real.parent)
+            found[str(path)] = NamedFile(str(path), folders[real.parent], real.name)
+        else:
+            raise UserError(f"{path} does not exist")
+    if not found:
+        raise UserError(f"no image was found; files may end in {', '.join(sorted(SUFFIXES))}, or be DICOM")
+    return list(found.values())
+
+
+def prediction_table(ids: Sequence[str], probabilities: Floats, card: ModelCard) -> pd.DataFrame:
+    """``id``, a probability a class under its name, then the decisions at the model's own thresholds.
+
+    Where the most probable class is called, ``decision`` names it; where each class has a threshold of its own,
+    ``decision.CLASS`` is 0 or 1, and an image may have none or several.
+    """
+    rule = card.decision_rule()
+    decisions = decide(probabilities, rule)
+    first = pd.Series(list(ids), name="id")
+    table = pd.concat([first, pd.DataFrame(probabilities, columns=card.classes)], axis=1)
+    if rule == "argmax":
+        table["decision"] = np.array(card.classes, dtype=object)[decisions.argmax(axis=1)]
+        return table
+    called = pd.DataFrame(decisions.astype(int), columns=[f"decision.{name}" for name in card.classes])
+    return pd.concat([table, called], axis=1)
+
+
+def _decoded(files: list[NamedFile], card: ModelCard) -> Iterator[tuple[list[str], list[Tensor], list[BadFile]]]:
+    """Ids, pixels and what could not be read, a batch of files at a time: no more pixels than that are held."""
+    how = Decoding(card.size, card.channels, card.aspect)
+
+    def read(file: NamedFile) -> Tensor | BadFile:
+        try:
+            return torch.from_numpy(decode(file.files.read(file.name), how))
+        except BadImage as reason:
+            return BadFile(file.id, str(reason))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, len(files), BATCH):
+            chunk = files[start : start + BATCH]
+            found = list(zip(chunk, pool.map(read, chunk), strict=True))
+            good = [(file.id, image) for file, image in found if isinstance(image, Tensor)]
+            bad = [image for _, image in found if isinstance(image, BadFile)]
+            yield [name for name, _ in good], [image for _, image in good], bad
