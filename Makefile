@@ -18,6 +18,7 @@ lint: .venv/.installed-dev
 
 bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/functional.py
+	$(if $(ACPL_DATA),$(BIN)/python benchmarks/data.py --repeats 1)
 
 clean:
 	rm -rf .venv

@@ -9,9 +9,10 @@ import pandas as pd
 
 from acpl import algorithms, config
 from acpl.data.check import check_source
+from acpl.data.workers import Progress, nothing
 from acpl.engine.judging import JudgedPart, is_judged, run_evaluation
 from acpl.engine.monitor import Monitor, Quiet
-from acpl.engine.predicting import BadFile, Progress, nothing, run_prediction
+from acpl.engine.predicting import BadFile, run_prediction
 from acpl.engine.training import run_training, source_of
 from acpl.report import write_report
 

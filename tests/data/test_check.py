@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from acpl.data import workers
 from acpl.data.check import CheckResult, check_source, check_table
 from acpl.data.check.images import ImageFacts, image_findings, measure_sizes
 from acpl.data.manifest import Manifest
@@ -254,6 +257,36 @@ def test_files_are_read_once_each_and_everything_is_told(tmp_path: Path) -> None
     assert told[-1] == ("reading", 130, 130)
     assert result.spoils
     assert json.loads(json.dumps(result.as_dict()))["parts"]["train"]["images"] == result.parts["train"].images
+
+
+def test_a_file_that_crashes_its_process_is_named_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashing = (
+        "import sys; sys.path[:] = sys.argv[1:]\n"
+        "import os\n"
+        "from acpl.data.check import scan\n"
+        "from acpl.data.workers import serve\n"
+        "real = scan.look_at\n"
+        "scan.look_at = lambda files, name: os._exit(1) if name == '50.png' else real(files, name)\n"
+        "serve()"
+    )
+    source = find_source(SourceOptions(data=str(write_pictures(tmp_path))))
+    untroubled = {finding.kind: finding.items for finding in check_source(source).findings}
+    monkeypatch.setattr(workers, "START", crashing)
+    told: list[tuple[str, int, int]] = []
+    found = {f.kind: f.items for f in check_source(source, progress=lambda *step: told.append(step)).findings}
+    bad = found.pop("bad-file")
+    assert [item["image"] for item in bad] == ["0.png", "1.png", "50.png"]
+    assert bad[2]["reason"] == "it crashed the process that decoded it"
+    assert told[-1] == ("reading", 130, 130)
+    del untroubled["bad-file"]
+    assert found == untroubled
+
+
+def test_processes_that_look_do_not_import_torch() -> None:
+    code = "import sys, acpl.data.check.scan; print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
 @pytest.mark.parametrize("name", ["phantom-chest", "phantom-lesions"])

@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from PIL import Image
 from acpl.data import cache as module
 from acpl.data import workers
 from acpl.data.decode import Decoding, decode
+from acpl.data.decode_job import DecodeJob, Outcome
 from acpl.data.files import ImageFiles
 from acpl.data.store import ImageStore, build_store
 from acpl.errors import UserError
@@ -169,7 +171,7 @@ class TestBuild:
     def test_what_could_not_be_read_is_tried_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         files = some_images(tmp_path / "images", 2)
         with monkeypatch.context() as broken:
-            broken.setattr(module, "decode_all", lambda job, **_: [workers.Outcome(None, "the disk was gone")] * 2)
+            broken.setattr(module, "do_all", lambda *_, **more: [Outcome(None, "the disk was gone")] * 2)
             assert len(build_store(files, files.names(), HOW, cache=tmp_path / "cache").bad) == 2
         assert not build_store(files, files.names(), HOW, cache=tmp_path / "cache").bad
 
@@ -226,9 +228,10 @@ class TestTrouble:
     def test_workers_end_with_whoever_started_them(self, many: ImageFiles, tmp_path: Path) -> None:
         code = (
             "import sys, pathlib\n"
-            "from acpl.data.workers import Decoding, ImageFiles, Job, _Worker\n"
+            "from acpl.data.decode_job import DecodeJob, Decoding, ImageFiles\n"
+            "from acpl.data.workers import _Worker\n"
             "files = ImageFiles.open(pathlib.Path(sys.argv[1]))\n"
-            "worker = _Worker(Job(files, ['1.png'], Decoding(16, 3), pathlib.Path(sys.argv[2])))\n"
+            "worker = _Worker(DecodeJob(files, ['1.png'], Decoding(16, 3), pathlib.Path(sys.argv[2])))\n"
             "worker.brief()\n"
             "print(worker.process.pid, flush=True)\n"
             "sys.stdin.read()\n"
@@ -260,15 +263,15 @@ class TestTrouble:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         files = some_images(tmp_path / "images", 2)
-        real = module.decode_all
+        real = module.do_all
 
-        def overtaken(job: workers.Job, **more: object) -> list[workers.Outcome]:
-            monkeypatch.setattr(module, "decode_all", real)
+        def overtaken(job: DecodeJob, what: str, **more: Any) -> list[Outcome]:
+            monkeypatch.setattr(module, "do_all", real)
             monkeypatch.setattr(module.threading, "get_ident", lambda: 1)
             build_store(files, files.names(), HOW, cache=tmp_path / "cache")
-            return real(job, **more)
+            return real(job, what, **more)
 
-        monkeypatch.setattr(module, "decode_all", overtaken)
+        monkeypatch.setattr(module, "do_all", overtaken)
         stored = build_store(files, files.names(), HOW, cache=tmp_path / "cache")
         assert len(stored.images) == 2
         assert len(list((tmp_path / "cache").iterdir())) == 1
@@ -286,10 +289,12 @@ class TestTrouble:
     ) -> None:
         crashing = (
             "import sys; sys.path[:] = sys.argv[1:]\n"
-            "import os, acpl.data.workers as w\n"
-            "real = w.decode_rows\n"
-            "w.decode_rows = lambda job, rows, file: os.abort() if 50 in rows else real(job, rows, file)\n"
-            "w.serve()"
+            "import os\n"
+            "from acpl.data.decode_job import DecodeJob\n"
+            "from acpl.data.workers import serve\n"
+            "real = DecodeJob.do\n"
+            "DecodeJob.do = lambda job, rows: os.abort() if 50 in rows else real(job, rows)\n"
+            "serve()"
         )
         monkeypatch.setattr(workers, "START", crashing)
         stored = build_store(many, COUNTED, HOW, cache=tmp_path, workers=2)
@@ -305,7 +310,7 @@ class TestTrouble:
         assert not list(tmp_path.iterdir())
 
     def test_workers_do_not_import_torch(self) -> None:
-        code = "import sys, acpl.data.workers; print(sorted({'torch', 'pandas', 'pydicom'} & set(sys.modules)))"
+        code = "import sys, acpl.data.decode_job; print(sorted({'torch', 'pandas', 'pydicom'} & set(sys.modules)))"
         assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
     def test_a_script_without_a_main_guard_builds_too(self, many: ImageFiles, tmp_path: Path) -> None:
@@ -342,9 +347,9 @@ class TestTrouble:
     def test_a_disk_that_fills_up_is_a_users_mistake(
         self, count: int, tmp_path: Path, many: ImageFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real: Callable[..., list[workers.Outcome]] = module.decode_all
+        real: Callable[..., list[Outcome]] = module.do_all
         full = Path("/dev/full")
-        monkeypatch.setattr(module, "decode_all", lambda job, **more: real(job._replace(target=full), **more))
+        monkeypatch.setattr(module, "do_all", lambda job, *what, **more: real(job._replace(target=full), *what, **more))
         with pytest.raises(UserError, match="No space left"):
             build_store(many, COUNTED[:count], HOW, cache=tmp_path)
         assert not list(tmp_path.iterdir())

@@ -30,7 +30,7 @@ def test_the_page_is_self_contained_and_shows_the_figure(chest_run: Path) -> Non
 
 
 def test_a_class_named_like_html_shows_as_text(chest_run: Path, tmp_path: Path) -> None:
-    for name in ("config.yaml", "events.jsonl"):
+    for name in ("config.yaml", "events.jsonl", "split.csv"):
         (tmp_path / name).write_bytes((chest_run / name).read_bytes())
     text = (chest_run / "evaluation.json").read_text().replace("Effusion", "<b>Effusion")
     (tmp_path / "evaluation.json").write_text(text)
@@ -40,7 +40,7 @@ def test_a_class_named_like_html_shows_as_text(chest_run: Path, tmp_path: Path) 
 
 
 def test_before_evaluation_the_page_says_that_the_test_part_is_closed(chest_run: Path, tmp_path: Path) -> None:
-    for name in ("config.yaml", "events.jsonl"):
+    for name in ("config.yaml", "events.jsonl", "split.csv"):
         (tmp_path / name).write_bytes((chest_run / name).read_bytes())
     assert "has not been opened yet" in write_report(tmp_path).read_text()
 
@@ -105,7 +105,7 @@ def test_a_comparison_says_above_below_or_unclear(chest_run: Path, tmp_path: Pat
     assert "this run − runs/other" in text
     assert "F1 -0.1500 [-0.2000, -0.1000] below" in text
     assert "AUROC a [b] +0.1500 [+0.1000, +0.2000] above" in text
-    for name in ("config.yaml", "events.jsonl"):
+    for name in ("config.yaml", "events.jsonl", "split.csv"):
         (tmp_path / name).write_bytes((chest_run / name).read_bytes())
     (tmp_path / "evaluation.json").write_text(json.dumps(result))
     assert "Against runs/other" in write_report(tmp_path).read_text()
@@ -115,7 +115,7 @@ def test_a_page_without_a_single_class_that_can_be_ranked_is_still_a_page(chest_
     result = json.loads((chest_run / "evaluation.json").read_text())
     result["auroc"] |= {"mean": None, "low": None, "high": None}
     result["snapshots"]["warm-up"]["gain"] = {"mean": None, "low": None, "high": None, "p": None}
-    for name in ("config.yaml", "events.jsonl"):
+    for name in ("config.yaml", "events.jsonl", "split.csv"):
         (tmp_path / name).write_bytes((chest_run / name).read_bytes())
     (tmp_path / "evaluation.json").write_text(json.dumps(result))
     assert "undefined" in write_report(tmp_path).read_text()
@@ -130,3 +130,10 @@ def test_a_chart_places_points_in_order_and_leaves_out_what_is_not_finite() -> N
     assert y0 > y1
     assert "a&lt;b" in svg
     assert line_chart([Series("none", [])]) == ""
+
+
+def test_the_page_says_how_many_images_are_labelled(chest_run: Path) -> None:
+    roles = [line.rsplit(",", 1)[1] for line in (chest_run / "split.csv").read_text().splitlines()]
+    labelled, unlabelled = roles.count("labelled"), roles.count("unlabelled")
+    page = (chest_run / "report.html").read_text()
+    assert f"{labelled} of {labelled + unlabelled} training images labelled" in page

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from acpl.data.decode import Decoding
+from acpl.data.decode_job import DecodeJob, Outcome
 from acpl.data.files import BadImage, ImageFiles
-from acpl.data.workers import Job, Outcome, Progress, decode_all
+from acpl.data.workers import Progress, do_all, nothing
 from acpl.errors import UserError
 
 VERSION = 1
@@ -47,10 +48,6 @@ class Stored(NamedTuple):
     bad: list[BadFile]
     digests: list[str]
     """Of each image's file content: equal digests, equal files."""
-
-
-def nothing(what: str, done: int, total: int) -> None:
-    """Report no progress."""
 
 
 def build_store(
@@ -86,7 +83,7 @@ def build_store(
     index = _read_index(folder, how)
     if index is None or index["retry"]:
         try:
-            index = _build(folder, Job(files, stored_names, how, folder), workers, progress)
+            index = _build(folder, DecodeJob(files, stored_names, how, folder), workers, progress)
         except BrokenPipeError:  # whoever was shown the progress has gone
             raise
         except OSError as error:
@@ -124,7 +121,7 @@ def _read_index(folder: Path, how: Decoding) -> dict[str, Any] | None:
     return index if whole else None
 
 
-def _build(folder: Path, job: Job, workers: int | None, progress: Progress) -> dict[str, Any]:
+def _build(folder: Path, job: DecodeJob, workers: int | None, progress: Progress) -> dict[str, Any]:
     cache = folder.parent
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is decoded here may be of patients
     _sweep(cache)
@@ -136,7 +133,7 @@ def _build(folder: Path, job: Job, workers: int | None, progress: Progress) -> d
     try:
         job = job._replace(target=part / IMAGES)
         job.target.touch()
-        outcomes = decode_all(job, workers=workers, progress=progress)
+        outcomes = do_all(job, "decoding", workers=workers, progress=progress)
         _finish(part, job, outcomes)
         _publish(part, folder, job.how)
     finally:
@@ -147,7 +144,7 @@ def _build(folder: Path, job: Job, workers: int | None, progress: Progress) -> d
     return index
 
 
-def _finish(part: Path, job: Job, outcomes: list[Outcome]) -> None:
+def _finish(part: Path, job: DecodeJob, outcomes: list[Outcome]) -> None:
     good = [row for row, outcome in enumerate(outcomes) if outcome.reason is None]
     _close_gaps(part / IMAGES, good, _bytes_each(job.how))
     index = {

@@ -2,11 +2,10 @@
 
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -14,18 +13,15 @@ import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from acpl.data.dicom import MAX_PIXELS, dicom_is_grey, looks_like_dicom, read_dicom, refuse_too_many_pixels
-from acpl.data.files import SUFFIXES, BadImage
-from acpl.errors import UserError
+from acpl.data.files import BadImage
 
 __all__ = [
     "MAX_PIXELS",
-    "SUFFIXES",
     "Aspect",
     "BadImage",
     "Colour",
     "Decoding",
     "decode",
-    "find_images",
     "is_grey",
 ]
 
@@ -76,21 +72,6 @@ def is_grey(content: bytes) -> bool:
             return dicom_is_grey(content) or _channels_agree(read_dicom(content))
         with _pillow(content) as file:
             return _channels_agree(_eight_bit(_upright(file)))
-
-
-def find_images(paths: Iterable[Path]) -> list[Path]:
-    """Files as given, and every image below a folder, in order of name."""
-    found: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            found += sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-        elif path.is_file():
-            found.append(path)
-        else:
-            raise UserError(f"{path} does not exist")
-    if not found:
-        raise UserError(f"no image was found; files may end in {', '.join(sorted(SUFFIXES))}")
-    return found
 
 
 @contextmanager

@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from acpl.data.cache import BadFile, Stored, build_store
-from acpl.data.workers import Progress
 
-__all__ = ["BadFile", "ImageStore", "Progress", "Stored", "build_store"]
+__all__ = ["BadFile", "ImageStore", "Stored", "build_store"]
 
 
 class ImageStore:

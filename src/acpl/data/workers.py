@@ -1,11 +1,10 @@
-"""Decoding in several processes, each of which writes its images straight into the store's file.
+"""Work on many images in several processes: decoding them for the store, looking at them for a check.
 
 The processes are started as programs of their own rather than by ``multiprocessing``: a caller's script is not run
 again in each of them, so it needs no ``if __name__ == "__main__"`` and none of them imports torch; threads of the
 caller are not forked; and when the caller is killed they read the end of their input and stop.
 """
 
-import hashlib
 import os
 import pickle
 import queue
@@ -18,117 +17,100 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
-from pathlib import Path
-from typing import IO, NamedTuple
-
-from acpl.data.decode import Decoding, decode
-from acpl.data.files import BadImage, ImageFiles
+from typing import IO, Generic, Protocol, TypeVar
 
 CHUNK = 64
 AHEAD = 2
 DIED = (EOFError, BrokenPipeError, pickle.UnpicklingError)
 FEW = 24
 """So many images are decoded sooner than processes are started."""
+CRASHED = "it crashed the process that decoded it"
 Progress = Callable[[str, int, int], None]
+"""Told what is being done, how many images are done, and of how many."""
+Result = TypeVar("Result")
 START = "import sys; sys.path[:] = sys.argv[1:]; from acpl.data.workers import serve; serve()"
 
 
-class Job(NamedTuple):
-    """Image number i of ``names`` becomes row i of the file ``target``."""
+class Job(Protocol[Result]):
+    """Something to be done for each of ``names``; it is pickled once for each process."""
 
-    files: ImageFiles
-    names: Sequence[str]
-    how: Decoding
-    target: Path
+    @property
+    def names(self) -> Sequence[str]:
+        """The images, by stored name."""
+        ...
+
+    def do(self, rows: range) -> list[Result]:
+        """The result for each of these images, by their places in ``names``."""
+        ...
+
+    def crashed(self) -> Result:
+        """The result for an image that ended the process that worked on it."""
+        ...
 
 
-class Outcome(NamedTuple):
-    """What became of one image: the digest of the file's content if it could be read, a reason if it is bad."""
-
-    digest: str | None
-    reason: str | None
+def nothing(what: str, done: int, total: int) -> None:
+    """Report no progress."""
 
 
-def decode_all(job: Job, *, workers: int | None, progress: Progress) -> list[Outcome]:
-    """Every image decoded and written; in this process where there are few, else in as many as there are cores."""
+def do_all(job: Job[Result], what: str, *, workers: int | None = None, progress: Progress = nothing) -> list[Result]:
+    """Every image's result; from this process where there are few, else from as many as there are cores."""
     total = len(job.names)
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if total <= FEW:
-        with job.target.open("r+b", buffering=0) as file:
-            outcomes = decode_rows(job, range(total), file)
-        progress("decoding", total, total)
-        return outcomes
-    return _Crew(job, min(workers, -(-total // CHUNK))).run(progress)
-
-
-def decode_rows(job: Job, rows: range, file: IO[bytes]) -> list[Outcome]:
-    """These rows decoded and written to the open target."""
-    outcomes = []
-    bytes_each = job.how.channels * job.how.size**2
-    for row in rows:
-        digest = None
-        try:
-            content = job.files.read(job.names[row])
-            digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-            pixels = decode(content, job.how)
-        except BadImage as bad:
-            outcomes.append(Outcome(digest, str(bad)))
-            continue
-        file.seek(row * bytes_each)
-        file.write(pixels.data)
-        outcomes.append(Outcome(digest, None))
-    return outcomes
+        results = job.do(range(total))
+        progress(what, total, total)
+        return results
+    return _Crew(job, min(workers, -(-total // CHUNK))).run(what, progress)
 
 
 def serve() -> None:
-    """What a worker process does: read a job, then rows to decode until its input ends."""
+    """What a worker process does: read a job, then rows to work on until its input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to answer, who then ends the input
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not be taken for an answer
     requests = sys.stdin.buffer
     job = pickle.load(requests)
     _send(answers, "ready")
-    with job.target.open("r+b", buffering=0) as file:
-        while True:
-            try:
-                rows = pickle.load(requests)
-            except EOFError:
-                return
-            try:
-                _send(answers, decode_rows(job, rows, file))
-            except OSError as error:
-                _send(answers, error)
+    while True:
+        try:
+            rows = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            _send(answers, job.do(rows))
+        except OSError as error:
+            _send(answers, error)
 
 
-class _Crew:
+class _Crew(Generic[Result]):
     """One thread for each worker process, that hands it rows and takes its answers."""
 
-    def __init__(self, job: Job, workers: int) -> None:
+    def __init__(self, job: Job[Result], workers: int) -> None:
         self.job = job
         self.workers = workers
-        self.outcomes: list[Outcome | None] = [None] * len(job.names)
+        self.results: list[Result | None] = [None] * len(job.names)
         self.waiting: queue.SimpleQueue[range] = queue.SimpleQueue()
         for start in range(0, len(job.names), CHUNK):
             self.waiting.put(range(start, min(start + CHUNK, len(job.names))))
         self.done = 0
         self.lock = threading.Lock()
-        self.running: set[_Worker] = set()
+        self.running: set[_Worker[Result]] = set()
         self.stopped = False
 
-    def run(self, progress: Progress) -> list[Outcome]:
+    def run(self, what: str, progress: Progress) -> list[Result]:
         total = len(self.job.names)
         with ThreadPoolExecutor(self.workers) as threads:
             pending = {threads.submit(self._work) for _ in range(self.workers)}
             try:
                 while pending:
                     finished, pending = wait(pending, timeout=0.1, return_when=FIRST_EXCEPTION)
-                    progress("decoding", self.done, total)
+                    progress(what, self.done, total)
                     for future in finished:
                         future.result()
             finally:
                 self._stop()
-        return [outcome for outcome in self.outcomes if outcome is not None]
+        return [result for result in self.results if result is not None]
 
     def _work(self) -> None:
         worker = None
@@ -140,7 +122,7 @@ class _Crew:
                     return
                 worker = worker or self._hire()
                 try:
-                    self._note(asked[0], worker.decode(asked))
+                    self._note(asked[0], worker.ask(asked))
                     asked.popleft()
                 except DIED:
                     self._dismiss(worker)
@@ -160,19 +142,19 @@ class _Crew:
         """A worker died over the first of these: each row is tried alone, and one that kills again is bad."""
         guilty = asked.popleft()
         if len(guilty) == 1:
-            self._note(guilty, [Outcome(None, "it crashed the process that decoded it")])
+            self._note(guilty, [self.job.crashed()])
         else:
             for row in guilty:
                 self.waiting.put(range(row, row + 1))
         while asked:
             self.waiting.put(asked.popleft())
 
-    def _note(self, rows: range, outcomes: list[Outcome]) -> None:
+    def _note(self, rows: range, results: list[Result]) -> None:
         with self.lock:
-            self.outcomes[rows.start : rows.stop] = outcomes
+            self.results[rows.start : rows.stop] = results
             self.done += len(rows)
 
-    def _hire(self) -> "_Worker":
+    def _hire(self) -> "_Worker[Result]":
         worker = _Worker(self.job)
         with self.lock:
             self.running.add(worker)
@@ -181,7 +163,7 @@ class _Crew:
         worker.brief()
         return worker
 
-    def _dismiss(self, worker: "_Worker") -> None:
+    def _dismiss(self, worker: "_Worker[Result]") -> None:
         with self.lock:
             self.running.discard(worker)
         worker.end()
@@ -193,8 +175,8 @@ class _Crew:
                 worker.kill()
 
 
-class _Worker:
-    def __init__(self, job: Job) -> None:
+class _Worker(Generic[Result]):
+    def __init__(self, job: Job[Result]) -> None:
         self.job = job
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 — open as long as the process runs
         self.process = subprocess.Popen(
@@ -219,14 +201,14 @@ class _Worker:
             self.log.seek(0)
             words = self.log.read().decode(errors="replace").strip()
             self.end()
-            raise RuntimeError(f"a decoding process did not start: {words}") from None
+            raise RuntimeError(f"a process that reads images did not start: {words}") from None
 
-    def decode(self, asked: Sequence[range]) -> list[Outcome]:
+    def ask(self, asked: Sequence[range]) -> list[Result]:
         """What became of the first of these rows; one of ``DIED`` when the process has died over them."""
         while self.sent < len(asked):
             _send(self.requests, asked[self.sent])
             self.sent += 1
-        answer: list[Outcome] | OSError = pickle.load(self.answers)
+        answer: list[Result] | OSError = pickle.load(self.answers)
         self.sent -= 1
         if isinstance(answer, OSError):
             raise answer

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from acpl.engine.predicting import FINAL, Predictor, Progress, nothing
+from acpl.data.workers import Progress, nothing
+from acpl.engine.predicting import FINAL, Predictor
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import source_of
 from acpl.errors import UserError

@@ -13,10 +13,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from acpl.data.cache import nothing
 from acpl.data.decode import BadImage, Decoding, decode
 from acpl.data.files import SUFFIXES, ImageFiles
-from acpl.data.store import BadFile, ImageStore, Progress
+from acpl.data.store import BadFile, ImageStore
+from acpl.data.workers import Progress, nothing
 from acpl.engine.device import Device
 from acpl.engine.inference import BATCH, infer
 from acpl.engine.run_folder import ModelCard, RunFolder
@@ -26,7 +26,7 @@ from acpl.evaluation import decide
 from acpl.models import Classifier
 from acpl.task import Task
 
-__all__ = ["FINAL", "BadFile", "Predictor", "Progress", "find_files", "nothing", "prediction_table", "run_prediction"]
+__all__ = ["FINAL", "BadFile", "Predictor", "find_files", "prediction_table", "run_prediction"]
 
 Floats = npt.NDArray[np.float64]
 FINAL = "model"

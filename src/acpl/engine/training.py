@@ -11,12 +11,11 @@ import torch
 from acpl import algorithms
 from acpl.algorithms.contract import Context, Networks, Schedule
 from acpl.config import Config
-from acpl.data.cache import nothing
 from acpl.data.manifest import Manifest
 from acpl.data.pools import Pools
 from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum, draw_labelled
-from acpl.data.workers import Progress
+from acpl.data.workers import Progress, nothing
 from acpl.engine.device import Device, seed_everything
 from acpl.engine.loop import Trainer
 from acpl.engine.monitor import Monitor

@@ -1,9 +1,11 @@
 """One self-contained page about a run."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 from jinja2 import Environment, PackageLoader, select_autoescape
 
@@ -28,6 +30,7 @@ def write_report(run: Path) -> Path:
     environment = Environment(loader=PackageLoader("acpl.report", "."), autoescape=select_autoescape(["html"]))
     page = environment.get_template("page.html").render(
         config=config,
+        roles=Counter(pd.read_csv(run / "split.csv", usecols=["role"])["role"]),
         evaluation=_evaluation(run),
         stages=[{**stage, "validation_auroc": _last_score(epochs, stage["stage"])} for stage in stages],
         charts=_charts(stages, epochs),

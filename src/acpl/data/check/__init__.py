@@ -8,20 +8,16 @@ from acpl.data.check.labels import count_parts, count_together, label_findings
 from acpl.data.check.result import CheckResult, Finding
 from acpl.data.check.scan import scan_arrays, scan_files
 from acpl.data.manifest import Manifest
+from acpl.data.workers import Progress, nothing
 from acpl.task import Task
 
 if TYPE_CHECKING:
     from acpl.data.sources import Source
-    from acpl.data.store import Progress
 
 __all__ = ["CheckResult", "Finding", "check_source", "check_table"]
 
 
-def _nothing(what: str, done: int, total: int) -> None:
-    """Progress that nobody looks at."""
-
-
-def check_source(source: "Source", *, progress: "Progress" = _nothing) -> CheckResult:
+def check_source(source: "Source", *, progress: Progress = nothing) -> CheckResult:
     """What the table and every image of every part say; images that are files are all read."""
     from acpl.data.sources.files import FileSource  # brings torch, which the scan's processes do without
 

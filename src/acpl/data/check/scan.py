@@ -1,11 +1,8 @@
 """Every image of a source looked at once: can it be read, how large is it, does it show anything."""
 
 import hashlib
-import multiprocessing
-import os
 import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,13 +15,12 @@ from acpl.data.decode import FORMATS, Decoding, decode
 from acpl.data.dicom import looks_like_dicom
 from acpl.data.files import BadImage, ImageFiles
 from acpl.data.manifest import Manifest
+from acpl.data.workers import CRASHED, Progress, do_all
 
 if TYPE_CHECKING:
     from acpl.data.sources import Source
     from acpl.data.sources.files import FileSource
-    from acpl.data.store import Progress
 
-CHUNK = 64
 GLANCE = Decoding(size=64, channels=3)
 """Pictures are compared as small ones: a copy with another header or compression shows the same."""
 
@@ -40,18 +36,16 @@ class Seen(NamedTuple):
     blank: bool = False
 
 
-def scan_files(source: "FileSource", progress: "Progress") -> ImageFacts:
+def scan_files(source: "FileSource", progress: Progress) -> ImageFacts:
     """Facts of every row's file; each is read once, in several processes where there are many."""
     from acpl.data.sources.files import find_files
 
     names = [str(name) for name in source.manifest().table["image"]]
     stored, bad = find_files(source.files, names)
     seen = [Seen(reason=bad.get(row, "")) for row in range(len(names))]
-    looks = _look_at_all(source.files, list(stored.values()))
-    for done, (row, look) in enumerate(zip(stored, looks, strict=True), start=1):
+    looks = do_all(Looking(source.files, list(stored.values())), "reading", progress=progress)
+    for row, look in zip(stored, looks, strict=True):
         seen[row] = look
-        if done % CHUNK == 0 or done == len(stored):
-            progress("reading", done, len(stored))
     return _facts(seen, unnamed=sorted(set(source.files.names()) - set(stored.values()) - set(names)))
 
 
@@ -63,6 +57,21 @@ def scan_arrays(source: "Source", manifest: Manifest) -> ImageFacts:
     return _facts([_look_at_pixels(images.images[row].numpy()) for row in rows])
 
 
+class Looking(NamedTuple):
+    """A look at each of these stored files, as work for several processes."""
+
+    files: ImageFiles
+    names: Sequence[str]
+
+    def do(self, rows: range) -> list[Seen]:
+        """What is seen of these files."""
+        return [look_at(self.files, self.names[row]) for row in rows]
+
+    def crashed(self) -> Seen:
+        """A reason and nothing else."""
+        return Seen(reason=CRASHED)
+
+
 def look_at(files: ImageFiles, name: str) -> Seen:
     """One look at a stored file."""
     try:
@@ -72,33 +81,6 @@ def look_at(files: ImageFiles, name: str) -> Seen:
         return Seen(reason=str(bad))
     width, height = _size(content)
     return _look_at_pixels(pixels)._replace(file=_digest(content), width=width, height=height)
-
-
-def _look_at_all(files: ImageFiles, names: Sequence[str]) -> Iterator[Seen]:
-    processes = min(_cores(), -(-len(names) // CHUNK))
-    if processes < 2:
-        yield from (look_at(files, name) for name in names)
-        return
-    # Not forked: a process with torch's threads in it cannot be copied safely.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, initializer=_share, initargs=(files,)) as pool:
-        yield from pool.map(_look_at_shared, names, chunksize=CHUNK)
-
-
-_shared: list[ImageFiles] = []
-"""In a process of the pool: the files, which are sent once, so that a zip is opened once."""
-
-
-def _share(files: ImageFiles) -> None:
-    _shared.append(files)
-
-
-def _look_at_shared(name: str) -> Seen:
-    return look_at(_shared[0], name)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _look_at_pixels(pixels: npt.NDArray[np.uint8]) -> Seen:

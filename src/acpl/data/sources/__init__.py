@@ -7,16 +7,13 @@ from typing import Protocol
 
 from acpl.data.decode import Aspect, Colour
 from acpl.data.manifest import Manifest, Part
-from acpl.data.store import BadFile, ImageStore, Progress
+from acpl.data.store import BadFile, ImageStore
+from acpl.data.workers import Progress, nothing
 from acpl.errors import UserError
 from acpl.settings import unknown
 from acpl.task import Task
 
 MEDMNIST = "medmnist:"
-
-
-def _nothing(what: str, done: int, total: int) -> None:
-    """Progress that nobody looks at."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class SourceOptions:
     cache: Path | None = None
     patients: int = 8000
     seed: int = 0
-    progress: Progress = _nothing
+    progress: Progress = nothing
 
 
 @dataclass(frozen=True)
