@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -118,3 +119,69 @@ def test_train_says_a_line_a_stage_and_where_to_go_on(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert any(line.startswith("stage 1") and "selected" in line for line in lines)
     assert lines[-1] == f"next: acpl evaluate {tmp_path / 'run'}"
+
+
+@pytest.fixture
+def folder_with_bad_files(tmp_path: Path) -> Path:
+    """Twelve patients with two images each, half of them labelled; two of the files are bad."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "scans").mkdir()
+    rows = ["image,patient,Mass,Nodule,split"]
+    for number in range(24):
+        name, part = f"{number:02d}.png", ("train", "train", "validation", "test")[number // 2 % 4]
+        nodule = number // 2 % 2 if part == "train" else number % 2
+        labels = "," if part == "train" and number % 2 else f"{number // 8 % 2},{nodule}"
+        rows.append(f"{name},p{number // 2},{labels},{part}")
+        Image.fromarray(rng.integers(0, 256, (40, 50), dtype=np.uint8)).save(tmp_path / "scans" / name)
+    (tmp_path / "scans" / "01.png").write_text("a note, not a picture")
+    (tmp_path / "scans" / "08.png").write_bytes(b"")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    return tmp_path
+
+
+def test_data_check_exits_with_1_when_something_would_spoil_a_result(folder_with_bad_files: Path) -> None:
+    where = ["--data", "labels.csv", "--images", "scans"]
+    done = acpl("data", "check", *where, cwd=folder_with_bad_files)
+    assert done.returncode == 1, done.stderr
+    assert "01.png" in done.stdout
+    result = json.loads(acpl("data", "check", *where, "--json", cwd=folder_with_bad_files).stdout)
+    assert result["spoils"]
+    assert result["task"] == "multi-label"
+    for name in ("01.png", "08.png"):
+        (folder_with_bad_files / "scans" / name).unlink()
+    table = folder_with_bad_files / "labels.csv"
+    kept = [line for line in table.read_text().splitlines() if not line.startswith(("01", "08"))]
+    table.write_text("\n".join(kept))
+    assert acpl("data", "check", *where, cwd=folder_with_bad_files).returncode == 0
+
+
+def test_training_names_every_bad_file_before_the_first_step_and_goes_on_when_told(folder_with_bad_files: Path) -> None:
+    quick = (
+        "--backbone small --weights none --size 32 --batch-size 4 --warmup-epochs 1 --stages 1 --stage-epochs 1 --k 2"
+    )
+    train = ["train", "--data", "labels.csv", "--images", "scans", "--cache", "cache", "--out", "run", *quick.split()]
+    refused = acpl(*train, cwd=folder_with_bad_files)
+    assert refused.returncode == 2
+    assert refused.stderr.count(".png") == 2
+    assert "01.png: it is not an image" in refused.stderr
+    assert "08.png: the file is empty" in refused.stderr
+    assert "--skip-bad" in refused.stderr
+    assert not (folder_with_bad_files / "run").exists()
+    done = acpl(*train, "--skip-bad", cwd=folder_with_bad_files)
+    assert done.returncode == 0, done.stderr
+    assert "left out: 01.png" in done.stdout
+    judged = acpl("evaluate", folder_with_bad_files / "run", "--json", "--resamples", "20")
+    assert judged.returncode == 0, judged.stderr
+    assert json.loads(judged.stdout)["images"] == 6
+
+
+def test_weights_and_backbones_are_checked_before_anything_else(tmp_path: Path) -> None:
+    for wrong, sentence in (
+        (["--backbone", "vgg"], "unknown backbone 'vgg'; there are: densenet121"),
+        (["--weights", "densenet121-res224-nih"], "official test patients"),
+        (["--data", "labels.csv"], "labels.csv could not be read: No such file"),
+    ):
+        done = acpl("train", *wrong, "--out", tmp_path / "run")
+        assert done.returncode == 2
+        assert sentence in done.stderr
+        assert not (tmp_path / "run").exists()

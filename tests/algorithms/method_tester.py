@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from acpl import algorithms
-from acpl.algorithms.contract import Batch, Context, Method, Networks, Samples, Schedule, Stage, Views
+from acpl.algorithms.contract import Averaged, Batch, Context, Method, Samples, Schedule, Stage, Views
 from acpl.data.pools import Pools
 from acpl.errors import UserError
 from acpl.models import Classifier, WeightAverage, build_classifier, probabilities
@@ -59,9 +59,9 @@ class World:
         found = algorithms.find(name)
         self.method: Method = found(found.Settings.parse(settings), context)
 
-    def _build(self) -> Networks:
+    def _build(self) -> Averaged:
         network = build_classifier("small", channels=1, classes=CLASSES)
-        return Networks(network, WeightAverage(network, 0.9))
+        return Averaged(network, WeightAverage(network, 0.9))
 
     def batch(self, stage: Stage) -> Batch:
         """One batch of a stage, in a fixed order."""

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from acpl import functional
-from acpl.algorithms.contract import Batch, Context, Draw, Look, Networks, Record, Samples, Stage, single_draw
+from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Samples, Stage, single_draw
 from acpl.models import Classifier, classification_loss
 from acpl.settings import Section
 from acpl.task import Task
@@ -82,7 +82,7 @@ class ACPL:
         self.pools = context.pools
         self._networks = context.build()
 
-    def networks(self) -> Networks:
+    def networks(self) -> Averaged:
         """The network p_θ and its averaged copy."""
         return self._networks
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from acpl.data.augment import View
 from acpl.data.pools import Pools
 from acpl.models import Classifier, WeightAverage
 from acpl.settings import Section
@@ -19,9 +20,11 @@ class Samples(NamedTuple):
     ids: Tensor
     """(n,)"""
     images: Tensor
-    """(n, channels, height, width)"""
+    """(n, channels, height, width): the first view."""
     targets: Tensor
-    """(n, classes)"""
+    """(n, classes); NaN where the draw is of samples whose labels nobody knows."""
+    more: tuple[Tensor, ...] = ()
+    """Each (n, channels, height, width): the further views that the draw asks for, in its order."""
 
 
 Batch = Mapping[str, Samples]
@@ -33,6 +36,10 @@ class Draw:
 
     ids: Tensor
     batch_size: int
+    views: tuple[View, ...] = ("weak",)
+    """How each image is augmented, once a view and each time anew."""
+    known: bool = True
+    """Whether the samples have targets; those of a draw from the unlabelled pool are NaN."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +66,23 @@ class Record:
     """One row a candidate: columns (n,) or (n, classes), ``id`` among them."""
 
 
+class Networks(Protocol):
+    """What is trained, and which network predicts."""
+
+    @property
+    def trained(self) -> nn.Module:
+        """Everything that gradients change; the optimiser takes all its parameters."""
+        ...
+
+    @property
+    def predictor(self) -> Classifier:
+        """The network that evaluates."""
+        ...
+
+
 @dataclass(frozen=True)
-class Networks:
-    """What is trained, what follows it, and which one predicts."""
+class Averaged:
+    """A network and the averaged copy that follows it and predicts."""
 
     trained: Classifier
     average: WeightAverage
@@ -115,7 +136,7 @@ class Context:
     schedule: Schedule
     fraction: float
     seed: int
-    build: Callable[[], Networks]
+    build: Callable[[], Averaged]
     """A fresh network and its averaged copy, on the run's device."""
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from acpl.algorithms.contract import Batch, Context, Look, Networks, Record, Stage, single_draw
+from acpl.algorithms.contract import Averaged, Batch, Context, Look, Record, Stage, single_draw
 from acpl.models import classification_loss
 from acpl.settings import Section
 
@@ -31,7 +31,7 @@ class Supervised:
         self.context = context
         self._networks = context.build()
 
-    def networks(self) -> Networks:
+    def networks(self) -> Averaged:
         """The one network and its averaged copy."""
         return self._networks
 

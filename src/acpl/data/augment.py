@@ -2,10 +2,20 @@
 
 from dataclasses import dataclass
 from math import log
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+View = Literal["weak", "strong"]
+"""weak: the run's crops and flips. strong: those, then two random distortions of each image, and a hole."""
+
+# Greatest size of each distortion, on images of about zero mean and unit variance.
+_TURN, _SHEAR, _SHIFT = 0.5, 0.3, 0.2
+_BRIGHTER, _CONTRAST, _SHARPER, _COLOURS = 0.8, 0.6, 1.0, 0.8
+_DISTORTIONS = 8
+_HOLE = 0.5  # greatest side of the hole, as a share of the image's
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,12 @@ def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     scale = (1.0 / (255.0 * std)).view(1, -1, 1, 1)
     shift = (-mean / std).view(1, -1, 1, 1)
     return images.float().mul_(scale).add_(shift)
+
+
+def augment_as(view: View, images: Tensor, how: Augmentation, generator: torch.Generator) -> Tensor:
+    """A view of the float images (n, c, h, w), each drawn differently."""
+    weak = augment(images, how, generator)
+    return weak if view == "weak" else distort(weak, generator)
 
 
 def augment(images: Tensor, how: Augmentation, generator: torch.Generator) -> Tensor:
@@ -47,3 +63,55 @@ def augment(images: Tensor, how: Augmentation, generator: torch.Generator) -> Te
     matrix[:, 1, 2] = (2 * draws[3] - 1) * (1 - height)
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def distort(images: Tensor, generator: torch.Generator, operations: int = 2) -> Tensor:
+    """Each of the normalised images (n, c, h, w) distorted in ``operations`` random ways, and a random hole cut out.
+
+    After RandAugment and Cutout, for grey and colour: turned, sheared and shifted either way; brighter or darker, more
+    or less contrast, sharper or blurred, more or less colour (grey images: contrast again). A distortion that was not
+    drawn has size 0 and changes nothing, so the whole batch takes the same few operations.
+    """
+    count, device = len(images), images.device
+    lots = torch.rand(count, _DISTORTIONS, generator=generator, device=device)
+    drawn = lots.argsort(dim=1) < operations
+    sizes = (2 * torch.rand(count, _DISTORTIONS, generator=generator, device=device) - 1) * drawn
+    turn, shear, right, down, brighter, contrast, sharper, colours = sizes.unbind(dim=1)
+
+    angle = turn * _TURN
+    matrix = torch.stack(
+        [
+            torch.stack([angle.cos(), shear * _SHEAR - angle.sin(), right * _SHIFT], dim=1),
+            torch.stack([angle.sin(), angle.cos(), down * _SHIFT], dim=1),
+        ],
+        dim=1,
+    )
+    grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
+    images = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+    blurred = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    images = _further(images, blurred, sharper * _SHARPER)
+    grey = images.mean(dim=1, keepdim=True)
+    level = images.mean(dim=(1, 2, 3), keepdim=True)
+    images = _further(images, grey if images.shape[1] > 1 else level, colours * _COLOURS)
+    images = _further(images, level, contrast * _CONTRAST)
+    images = images + (brighter * _BRIGHTER).view(-1, 1, 1, 1)
+    return _with_hole(images, generator)
+
+
+def _further(images: Tensor, origin: Tensor, by: Tensor) -> Tensor:
+    """Images moved away from ``origin`` by a share each; towards it where the share is negative."""
+    return torch.lerp(origin.expand_as(images), images, 1 + by.view(-1, 1, 1, 1))
+
+
+def _with_hole(images: Tensor, generator: torch.Generator) -> Tensor:
+    """A square of each image set to its mean: what is left must do."""
+    count, _, height, width = images.shape
+    draws = torch.rand(3, count, generator=generator, device=images.device)
+    side = draws[0] * _HOLE / 2
+    rows = (torch.arange(height, device=images.device) + 0.5) / height
+    columns = (torch.arange(width, device=images.device) + 0.5) / width
+    in_rows = (rows[None] - draws[1][:, None]).abs() < side[:, None]
+    in_columns = (columns[None] - draws[2][:, None]).abs() < side[:, None]
+    hole = (in_rows[:, None, :, None] & in_columns[:, None, None, :]).to(images.dtype)
+    return torch.lerp(images, images.mean(dim=(2, 3), keepdim=True).expand_as(images), hole)

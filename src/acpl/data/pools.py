@@ -32,6 +32,11 @@ class Pools:
         self._targets = torch.full((count, targets.shape[1]), torch.nan)
         self._targets[labelled] = targets.float()
 
+    @property
+    def classes(self) -> int:
+        """How many outputs a target has."""
+        return int(self._targets.shape[1])
+
     def targets(self, ids: Tensor) -> Tensor:
         """(n, classes): the label, or pseudo-label, each id was given."""
         targets = self._targets[ids]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from acpl.algorithms.contract import Batch, Draw, Method, Networks, Samples, Stage, Views
 from acpl.config import Config
-from acpl.data.augment import Augmentation, augment, normalise
+from acpl.data.augment import Augmentation, augment_as, normalise
 from acpl.data.pools import Pools
 from acpl.data.store import ImageStore
 from acpl.engine.device import Device, seed_everything
@@ -134,7 +134,9 @@ class Trainer:
         for step in range(steps):
             for group in optimiser.param_groups:
                 group["lr"] = self.config.learning_rate * rate(self.config.schedule, (done + step) / stage.steps)
-            batch = {name: self._samples(order[step], how, generator) for name, order in orders.items()}
+            batch = {
+                name: self._samples(draw, orders[name][step], how, generator) for name, draw in stage.draws.items()
+            }
             losses = self._step(method, batch, optimiser)
             for name, loss in losses.items():
                 totals[name] = totals.get(name, torch.zeros_like(loss)) + loss
@@ -143,10 +145,14 @@ class Trainer:
             self.monitor.step(shown)
         return {name: float(total) / steps for name, total in totals.items()}
 
-    def _samples(self, ids: Tensor, how: Augmentation, generator: torch.Generator) -> Samples:
+    def _samples(self, draw: Draw, ids: Tensor, how: Augmentation, generator: torch.Generator) -> Samples:
         images = normalise(self.images.gather(ids).to(self.device.torch), self.mean, self.std)
-        images = augment(images, how, generator).contiguous(memory_format=torch.channels_last)
-        return Samples(ids, images, self.pools.targets(ids).to(self.device.torch))
+        first, *more = (
+            augment_as(view, images, how, generator).contiguous(memory_format=torch.channels_last)
+            for view in draw.views
+        )
+        targets = self.pools.targets(ids) if draw.known else torch.full((len(ids), self.pools.classes), torch.nan)
+        return Samples(ids, first, targets.to(self.device.torch), tuple(more))
 
     def _step(self, method: Method, batch: Batch, optimiser: torch.optim.Adam) -> Mapping[str, Tensor]:
         with self.device.autocast():

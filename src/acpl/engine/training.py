@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from acpl import algorithms
-from acpl.algorithms.contract import Context, Networks, Schedule
+from acpl.algorithms.contract import Averaged, Context, Schedule
 from acpl.config import Config
 from acpl.data.manifest import Manifest
 from acpl.data.pools import Pools
@@ -73,17 +73,17 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
     )
     seed_everything(config.seed, _FIRST_WEIGHTS)
 
-    def build() -> Networks:
+    def build() -> Averaged:
         network = build_network(card, dropout=config.dropout, weights=config.weights)
         network = network.to(device.torch, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return Networks(network, WeightAverage(network, config.averaging, config.averaging_statistics))
+        return Averaged(network, WeightAverage(network, config.averaging, config.averaging_statistics))
 
     context = Context(
         task=manifest.task,
         classes=reported,
         pools=pools,
         schedule=Schedule(config.batch_size, config.warmup_epochs, config.stages, config.stage_epochs),
-        fraction=config.fraction,
+        fraction=round(len(pools.labelled) / (len(pools.labelled) + len(pools.unlabelled)), 3),
         seed=config.seed,
         build=build,
     )

@@ -75,7 +75,7 @@ _LOOK_ALIKES = (
     ("NV", "NV", "BCC"),
     ("BCC", "MEL", "AKIEC"),
 )
-_MOST_ALIKE = 0.3  # 1 would be the other class
+_MOST_ALIKE = 0.6  # 1 would be the other class
 _SMALLEST_OF = {"radius": 0.2, "edge": 0.03}
 _LARGEST_OF = {"radius": 0.74, "ragged": 0.26}
 
