@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from acpl.data.augment import Augmentation, augment, normalise
+from acpl.data.augment import Augmentation, augment, augment_as, distort, normalise
 
 
 def picture(count: int = 4) -> torch.Tensor:
@@ -55,3 +55,38 @@ def test_normalising_is_the_textbook_formula(channels: int) -> None:
     mean, std = torch.rand(channels), torch.rand(channels) + 0.1
     expected = (pixels / 255 - mean[:, None, None]) / std[:, None, None]
     assert torch.allclose(normalise(pixels, mean, std), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_strong_views_are_distorted_each_differently_and_keep_their_shape(channels: int) -> None:
+    images = torch.randn(1, channels, 32, 32).expand(16, -1, -1, -1).contiguous()
+    generator = torch.Generator().manual_seed(0)
+    strong = augment_as("strong", images, Augmentation(), generator)
+    assert strong.shape == images.shape
+    assert torch.isfinite(strong).all()
+    apart = torch.cdist(strong.flatten(1), strong.flatten(1)) + 1e9 * torch.eye(16)
+    assert apart.min() > 1
+    again = augment_as("strong", images, Augmentation(), torch.Generator().manual_seed(0))
+    assert torch.equal(strong, again)
+
+
+def test_without_distortions_only_a_hole_is_cut() -> None:
+    images = torch.randn(64, 2, 32, 32)
+    out = distort(images, torch.Generator().manual_seed(0), operations=0)
+    changed = ((out - images).abs() > 1e-4).any(dim=1)
+    share = changed.float().mean(dim=(1, 2))
+    assert share.max() <= 0.27
+    assert share.mean() > 0.02
+    mean = images.mean(dim=(2, 3))
+    for image, hole in zip(range(64), changed, strict=True):
+        for channel in range(2):
+            filled = out[image, channel][hole]
+            assert torch.allclose(filled, mean[image, channel].expand_as(filled), atol=1e-4)
+
+
+def test_as_many_distortions_as_asked_for_touch_an_image() -> None:
+    flat = torch.zeros(400, 1, 16, 16)
+    out = distort(flat, torch.Generator().manual_seed(0), operations=1)
+    # Of the eight only brightness changes an image without any structure.
+    brighter = (out.abs().amax(dim=(1, 2, 3)) > 1e-6).float().mean()
+    assert 0.06 < brighter < 0.2

@@ -10,7 +10,15 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "acpl": ("acpl.algorithms.acpl", "ACPL"),
+    "fixmatch": ("acpl.algorithms.fixmatch", "FixMatch"),
+    "mean-teacher": ("acpl.algorithms.mean_teacher", "MeanTeacher"),
+    "mixup": ("acpl.algorithms.mixup", "MixUp"),
+    "noteacher": ("acpl.algorithms.noteacher", "NoTeacher"),
+    "pseudo-label": ("acpl.algorithms.pseudo_label", "PseudoLabel"),
+    "src-mt": ("acpl.algorithms.src_mt", "SRCMT"),
     "supervised": ("acpl.algorithms.supervised", "Supervised"),
+    "tcse": ("acpl.algorithms.tcse", "TCSE"),
+    "temporal-ensembling": ("acpl.algorithms.temporal_ensembling", "TemporalEnsembling"),
 }
 
 

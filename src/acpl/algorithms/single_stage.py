@@ -1,0 +1,116 @@
+"""What methods share that train once, on labelled and unlabelled images side by side."""
+
+from collections.abc import Mapping
+from math import ceil, exp
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Stage
+from acpl.data.augment import View
+from acpl.models import Outputs, probabilities
+from acpl.settings import Section
+
+
+class BudgetSettings(Section):
+    """What every method can be told."""
+
+    steps: int | None = Field(default=None, ge=1)
+    """Gradient steps in all, instead of warm-up and stage epochs: gives it another method's budget."""
+
+
+class SingleStage:
+    """One stage; every step shows ``batch_size`` labelled and as many unlabelled images.
+
+    Without ``steps`` it lasts as long as ACPL would if it selected everything: the warm-up's epochs over the labelled
+    images and the stages' over all. A subclass says which views it needs and what its losses are.
+    """
+
+    Settings: ClassVar[type[Section]] = BudgetSettings
+    labelled_views: ClassVar[tuple[View, ...]] = ("weak",)
+    unlabelled_views: ClassVar[tuple[View, ...]] = ("weak",)
+    title: ClassVar[str] = "training"
+
+    def __init__(self, settings: Any, context: Context) -> None:
+        self.settings = settings
+        self.context = context
+        self._networks = context.build()
+        self.step = 0
+
+    def networks(self) -> Averaged:
+        """The network and its averaged copy."""
+        return self._networks
+
+    def before_stage(self, index: int, look: Look) -> Record | None:
+        """No sample moves."""
+        return None
+
+    def stage(self, index: int) -> Stage | None:
+        """All of it in one."""
+        if index > 0:
+            return None
+        pools, size = self.context.pools, self.context.schedule.batch_size
+        draws = {"labelled": Draw(pools.labelled, size, self.labelled_views)}
+        if len(pools.unlabelled):
+            draws["unlabelled"] = Draw(pools.unlabelled, size, self.unlabelled_views, known=False)
+        return Stage(self.title, draws, ceil(len(pools.labelled) / size), self.steps)
+
+    @property
+    def steps(self) -> int:
+        """Gradient steps in all."""
+        given: int | None = self.settings.steps
+        if given is not None:
+            return given
+        pools, schedule = self.context.pools, self.context.schedule
+        both = len(pools.labelled) + len(pools.unlabelled)
+        first = schedule.warmup_epochs * ceil(len(pools.labelled) / schedule.batch_size)
+        return first + schedule.stages * schedule.stage_epochs * ceil(both / (2 * schedule.batch_size))
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Weighted scalars by name."""
+        raise NotImplementedError
+
+    def after_step(self, batch: Batch) -> None:
+        """The averaged copy follows."""
+        images = torch.cat([part.images for part in batch.values()])
+        self._networks.average.update(self._networks.trained, images)
+        self.step += 1
+
+    def after_stage(self, index: int) -> None:
+        """Nothing to do."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, and how far it has come."""
+        return {
+            "trained": self._networks.trained.state_dict(),
+            "average": self._networks.average.state_dict(),
+            "step": self.step,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave."""
+        self._networks.trained.load_state_dict(state["trained"])
+        self._networks.average.load_state_dict(state["average"])
+        self.step = state["step"]
+
+    def ramp_up(self, share: float) -> float:
+        """From exp(-5) at the start to 1 after this share of the steps, as Laine & Aila and Mean Teacher have it."""
+        progress = min(1.0, (self.step + 1) / max(1.0, share * self.steps))
+        return exp(-5 * (1 - progress) ** 2)
+
+    def student(self, images: Tensor) -> Outputs:
+        """The network that is trained."""
+        return self._networks.trained(images)
+
+    @torch.no_grad()
+    def teacher(self, images: Tensor) -> Outputs:
+        """The averaged copy, with averaged batch-norm statistics; no gradient reaches it."""
+        network: Any = self._networks.average.network
+        out: Outputs = network(images)
+        return out
+
+    def sure(self, logits: Tensor) -> Tensor:
+        """(n, classes) probabilities by which this task decides."""
+        return probabilities(logits, self.context.task)

@@ -1,0 +1,74 @@
+"""Temporal Ensembling: Laine & Aila, ICLR 2017.
+
+Each sample's predictions of all earlier visits are averaged, and the next is drawn to that average. Published:
+momentum 0.6 with start-up correction, squared difference averaged over classes, weight 30 × labelled share on the
+ramp exp(-5 (1 - t)²) over 80 of 300 epochs, none in the first epoch. Here a sample has no consistency term at its
+first visit, and the weight is a setting of its own: 10, ramped up over the first 40 % of training.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from acpl.algorithms.contract import Batch, Context
+from acpl.algorithms.mean_teacher import MeanTeacherSettings
+from acpl.algorithms.single_stage import SingleStage
+from acpl.models import classification_loss
+from acpl.settings import Section
+
+
+class TemporalEnsemblingSettings(MeanTeacherSettings):
+    """Settings of ``temporal-ensembling``."""
+
+    momentum: float = Field(default=0.6, ge=0, lt=1)
+    """What a sample's average keeps at each visit."""
+
+
+class TemporalEnsembling(SingleStage):
+    """Consistency with one's own earlier predictions."""
+
+    name: ClassVar[str] = "temporal-ensembling"
+    summary: ClassVar[str] = "consistency with a sample's earlier predictions (Laine & Aila, ICLR 2017)"
+    Settings: ClassVar[type[Section]] = TemporalEnsemblingSettings
+
+    def __init__(self, settings: TemporalEnsemblingSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        count = int(torch.cat([context.pools.labelled, context.pools.unlabelled]).max()) + 1
+        self._memory = torch.zeros(count, context.pools.classes)
+        self._visits = torch.zeros(count)
+        self._said: Tensor | None = None
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Classification of the labelled; consistency of all with what was said of them before."""
+        ids = torch.cat([part.ids for part in batch.values()])
+        logits = self.student(torch.cat([part.images for part in batch.values()])).logits
+        said = self.sure(logits)
+        self._said = said.detach().cpu()
+        labelled = batch["labelled"]
+        terms = {"labelled": classification_loss(logits[: len(labelled.ids)], labelled.targets, self.context.task)}
+        visits = self._visits[ids]
+        if (visits > 0).any():
+            corrected = self._memory[ids] / (1 - self.settings.momentum**visits).clamp_min(1e-6)[:, None]
+            apart = (said - corrected.to(said.device)).square().mean(dim=1) * (visits > 0).to(said.device)
+            terms["consistency"] = self.settings.weight * self.ramp_up(self.settings.ramp) * apart.mean()
+        return terms
+
+    def after_step(self, batch: Batch) -> None:
+        """The samples' averages take in what was said of them."""
+        super().after_step(batch)
+        assert self._said is not None
+        ids = torch.cat([part.ids for part in batch.values()])
+        self._memory[ids] = torch.lerp(self._said, self._memory[ids], self.settings.momentum)
+        self._visits[ids] += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """The averages besides."""
+        return {**super().state_dict(), "memory": self._memory, "visits": self._visits}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
+        self._memory, self._visits = state["memory"].clone(), state["visits"].clone()

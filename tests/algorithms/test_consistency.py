@@ -1,0 +1,167 @@
+"""Methods that train once, on labelled and unlabelled images side by side."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from acpl.algorithms.contract import Samples
+from acpl.algorithms.fixmatch import align, masked_loss
+from acpl.algorithms.src_mt import relations
+from acpl.algorithms.tcse import quarter_turns
+from acpl.task import Task
+from tests.algorithms.method_tester import MethodTester, World
+
+
+class TestMeanTeacher(MethodTester):
+    name = "mean-teacher"
+
+
+class TestSRCMT(MethodTester):
+    name = "src-mt"
+    settings = {"start": 0.0}  # noqa: RUF012
+
+
+class TestTemporalEnsembling(MethodTester):
+    name = "temporal-ensembling"
+
+
+class TestTCSE(MethodTester):
+    name = "tcse"
+    settings = {"noise": 0.1}  # noqa: RUF012
+
+
+class TestNoTeacher(MethodTester):
+    name = "noteacher"
+
+
+class TestPseudoLabel(MethodTester):
+    name = "pseudo-label"
+    settings = {"threshold": 0.2}  # noqa: RUF012 — an untrained network is sure of little
+    learns_with = {"threshold": 0.95}  # noqa: RUF012
+
+
+class TestFixMatch(MethodTester):
+    name = "fixmatch"
+    settings = {"threshold": 0.2}  # noqa: RUF012
+    learns_with = {"threshold": 0.95}  # noqa: RUF012
+
+
+class TestMixUp(MethodTester):
+    name = "mixup"
+
+
+def test_the_ramp_is_the_published_curve() -> None:
+    method = World("mean-teacher", Task.MULTI_LABEL, steps=100).method
+    for step, expected in ((0, math.exp(-5 * (1 - 1 / 40) ** 2)), (19, math.exp(-5 * 0.25)), (39, 1.0), (99, 1.0)):
+        method.step = step  # type: ignore[attr-defined]
+        assert method.ramp_up(0.4) == pytest.approx(expected)  # type: ignore[attr-defined]
+
+
+def test_the_teacher_is_the_averaged_copy_and_sees_the_other_view() -> None:
+    world = World("mean-teacher", Task.MULTI_CLASS)
+    world.run_stage(0, 3)
+    stage = world.method.stage(0)
+    assert stage is not None
+    batch = world.batch(stage)
+    teacher = world.method.networks().predictor
+    student = world.method.networks().trained
+    with torch.no_grad():
+        expected = torch.softmax(teacher(torch.cat([part.more[0] for part in batch.values()])).logits, dim=1)
+        said = torch.softmax(student(torch.cat([part.images for part in batch.values()])).logits, dim=1)
+    weight = 10 * world.method.ramp_up(0.4)  # type: ignore[attr-defined]
+    term = world.method.losses(batch)["consistency"]
+    assert term.item() == pytest.approx(weight * (said - expected).square().mean().item(), rel=1e-4)
+
+
+def test_relations_are_rows_of_unit_length() -> None:
+    features = torch.randn(5, 7)
+    gram = features @ features.T
+    rows = relations(features)
+    assert torch.allclose(rows, gram / gram.norm(dim=1, keepdim=True), atol=1e-6)
+    assert torch.allclose(rows.norm(dim=1), torch.ones(5), atol=1e-6)
+
+
+def test_src_mt_has_no_unlabelled_term_before_its_start() -> None:
+    world = World("src-mt", Task.MULTI_LABEL, start=0.5, steps=10)
+    stage = world.method.stage(0)
+    assert stage is not None
+    assert set(world.method.losses(world.batch(stage))) == {"labelled"}
+    world.run_stage(0, 5)
+    assert set(world.method.losses(world.batch(stage))) == {"labelled", "consistency", "relation"}
+
+
+def test_temporal_ensembling_remembers_each_sample_s_own_predictions() -> None:
+    world = World("temporal-ensembling", Task.MULTI_LABEL)
+    stage = world.method.stage(0)
+    assert stage is not None
+    batch = world.batch(stage)
+    ids = torch.cat([part.ids for part in batch.values()])
+    said = []
+    for _ in range(3):
+        world.method.losses(batch)
+        said.append(world.method._said)  # type: ignore[attr-defined]
+        world.method.after_step(batch)
+    expected = torch.zeros_like(said[0])
+    for one in said:
+        expected = 0.6 * expected + 0.4 * one
+    state = world.method.state_dict()
+    assert torch.allclose(state["memory"][ids], expected, atol=1e-6)
+    assert (state["visits"][ids] == 3).all()
+    assert state["visits"].sum() == 3 * len(ids)
+
+
+def test_quarter_turns_are_numpy_s() -> None:
+    images = torch.rand(8, 2, 5, 5)
+    turned = quarter_turns(images, torch.arange(8))
+    for way in range(8):
+        expected = torch.rot90(images[way], way % 4, dims=(1, 2))
+        assert torch.equal(turned[way], expected.flip(2) if way >= 4 else expected)
+
+
+def test_only_what_is_sure_counts() -> None:
+    logits = torch.randn(4, 3)
+    guess = torch.tensor([[0.97, 0.02, 0.01], [0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.0, 0.99, 0.01]])
+    expected = (F.cross_entropy(logits[:1], torch.tensor([0])) + F.cross_entropy(logits[3:], torch.tensor([1]))) / 4
+    assert torch.allclose(masked_loss(logits, guess, 0.95, Task.MULTI_CLASS), expected)
+    each = F.binary_cross_entropy_with_logits(logits, (guess > 0.5).float(), reduction="none")
+    sure = torch.tensor([[1, 1, 1], [0, 0, 0], [0, 0, 0], [1, 1, 1]])
+    assert torch.allclose(masked_loss(logits, guess, 0.95, Task.MULTI_LABEL), (each * sure).sum() / 12)
+    assert masked_loss(logits, torch.full((4, 3), 0.5), 0.95, Task.MULTI_LABEL) == 0
+
+
+def test_alignment_moves_the_mean_prediction_to_the_frequency() -> None:
+    generator = torch.Generator().manual_seed(0)
+    guess = torch.rand(1000, 3, generator=generator)
+    same = align(guess, torch.full((3,), 0.3), torch.full((3,), 0.3), Task.MULTI_LABEL)
+    assert torch.allclose(same, guess, atol=1e-4)
+    rarer = align(guess, torch.full((3,), 0.1), guess.mean(dim=0), Task.MULTI_LABEL)
+    assert (rarer.mean(dim=0) < 0.25).all()
+    assert torch.equal(rarer.argsort(dim=0), guess.argsort(dim=0))
+    softmax = torch.softmax(torch.randn(50, 3, generator=generator), dim=1)
+    aligned = align(softmax, torch.tensor([0.6, 0.3, 0.1]), softmax.mean(dim=0), Task.MULTI_CLASS)
+    assert torch.allclose(aligned.sum(dim=1), torch.ones(50))
+    assert aligned.mean(dim=0)[0] > softmax.mean(dim=0)[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["mean-teacher", "src-mt", "temporal-ensembling", "tcse", "fixmatch", "mixup", "pseudo-label"]
+)
+def test_with_every_image_labelled_it_still_trains(name: str) -> None:
+    world = World(name, Task.MULTI_LABEL)
+    pools = world.method.context.pools  # type: ignore[attr-defined]
+    pools.unlabelled = pools.unlabelled[:0]
+    stage = world.method.stage(0)
+    assert stage is not None
+    assert set(stage.draws) == {"labelled"}
+    losses = world.method.losses(world.batch(stage))
+    assert all(torch.isfinite(term) for term in losses.values())
+
+
+def test_a_sample_s_targets_are_poison_where_nobody_knows_them() -> None:
+    world = World("fixmatch", Task.MULTI_LABEL)
+    stage = world.method.stage(0)
+    assert stage is not None
+    drawn: Samples = world.batch(stage)["unlabelled"]
+    assert torch.isnan(drawn.targets).all()
