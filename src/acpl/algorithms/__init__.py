@@ -10,15 +10,19 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "acpl": ("acpl.algorithms.acpl", "ACPL"),
+    "curriculum-labelling": ("acpl.algorithms.curriculum_labelling", "CurriculumLabelling"),
     "fixmatch": ("acpl.algorithms.fixmatch", "FixMatch"),
     "mean-teacher": ("acpl.algorithms.mean_teacher", "MeanTeacher"),
+    "mixmatch": ("acpl.algorithms.mixmatch", "MixMatch"),
     "mixup": ("acpl.algorithms.mixup", "MixUp"),
     "noteacher": ("acpl.algorithms.noteacher", "NoTeacher"),
     "pseudo-label": ("acpl.algorithms.pseudo_label", "PseudoLabel"),
+    "self-training": ("acpl.algorithms.self_training", "SelfTraining"),
     "src-mt": ("acpl.algorithms.src_mt", "SRCMT"),
     "supervised": ("acpl.algorithms.supervised", "Supervised"),
     "tcse": ("acpl.algorithms.tcse", "TCSE"),
     "temporal-ensembling": ("acpl.algorithms.temporal_ensembling", "TemporalEnsembling"),
+    "ups": ("acpl.algorithms.ups", "UPS"),
 }
 
 
