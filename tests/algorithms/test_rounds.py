@@ -10,7 +10,7 @@ from acpl.algorithms.ups import UPSSettings, decided, with_dropout
 from acpl.task import Task
 from tests.algorithms.method_tester import LABELLED, UNLABELLED, MethodTester, World
 
-NAMES = ("self-training", "curriculum-labelling", "ups")
+NAMES = ("self-training", "curriculum-labelling", "ups", "graph-xnet")
 OPEN = {"positive": 0.3, "positive_spread": 1.0, "negative": 0.3, "negative_spread": 1.0}
 
 
@@ -25,6 +25,11 @@ class TestCurriculumLabelling(MethodTester):
 class TestUPS(MethodTester):
     name = "ups"
     settings = OPEN  # an untrained network decides little
+
+
+class TestGraphXNet(MethodTester):
+    name = "graph-xnet"
+    settings = {"k": 3}  # noqa: RUF012
 
 
 class TestMixMatch(MethodTester):
@@ -102,6 +107,15 @@ def test_when_nothing_is_decided_a_round_goes_on_with_the_labels() -> None:
     assert set(stage.draws) == {"labelled"}
     assert set(world.method.losses(world.batch(stage))) == {"labelled"}
     assert len(stage.draws["labelled"].ids) == LABELLED
+
+
+def test_the_graph_labels_images_as_their_likes() -> None:
+    world = World("graph-xnet", Task.MULTI_CLASS, k=3)
+    world.run_stage(0, 40)
+    world.method.before_stage(1, world.look)
+    state = world.method.state_dict()
+    assert torch.equal(state["targets"].argmax(dim=1), state["ids"] % 3)
+    assert torch.allclose(state["targets"].sum(dim=1), torch.ones(UNLABELLED))
 
 
 def test_ups_decides_by_probability_and_spread() -> None:

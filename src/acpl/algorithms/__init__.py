@@ -12,6 +12,7 @@ _MODULES = {
     "acpl": ("acpl.algorithms.acpl", "ACPL"),
     "curriculum-labelling": ("acpl.algorithms.curriculum_labelling", "CurriculumLabelling"),
     "fixmatch": ("acpl.algorithms.fixmatch", "FixMatch"),
+    "graph-xnet": ("acpl.algorithms.graph_xnet", "GraphXNet"),
     "mean-teacher": ("acpl.algorithms.mean_teacher", "MeanTeacher"),
     "mixmatch": ("acpl.algorithms.mixmatch", "MixMatch"),
     "mixup": ("acpl.algorithms.mixup", "MixUp"),

@@ -1,10 +1,12 @@
 """The paper as pure functions on tensors: no files, no state, nothing else of the package.
 
 From features to pseudo labels, equations 2 to 7, in the order of use: neighbours, information, pseudo labels,
-anchors. All take CPU and CUDA tensors alike and return float32, int64 or bool.
+anchors; and the spreading of labels over a graph that one of its rivals needs. All take CPU and CUDA tensors
+alike and return float32, int64 or bool.
 """
 
 from acpl.functional.anchors import connections, purify
+from acpl.functional.graph import affinity, spread
 from acpl.functional.information import Information, density, information, level_of_minimum, min_max, select
 from acpl.functional.neighbours import MutualNearest, Nearest, mutual_nearest, nearest
 from acpl.functional.pseudo_labels import (
@@ -21,6 +23,7 @@ __all__ = [
     "Mixed",
     "MutualNearest",
     "Nearest",
+    "affinity",
     "beta_weights",
     "connections",
     "density",
@@ -35,4 +38,5 @@ __all__ = [
     "purify",
     "random_mixup",
     "select",
+    "spread",
 ]
