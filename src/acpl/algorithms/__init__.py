@@ -1,13 +1,17 @@
 """The methods: one module each, one contract, found by name without importing any."""
 
 from importlib import import_module
+from importlib.metadata import EntryPoints, entry_points
 from typing import TYPE_CHECKING
 
+from acpl.errors import UserError
 from acpl.settings import unknown
 
 if TYPE_CHECKING:
     from acpl.algorithms.contract import Method
 
+ENTRY_POINTS = "acpl.methods"
+"""Where another package names the methods it brings."""
 _MODULES = {
     "acpl": ("acpl.algorithms.acpl", "ACPL"),
     "curriculum-labelling": ("acpl.algorithms.curriculum_labelling", "CurriculumLabelling"),
@@ -28,14 +32,25 @@ _MODULES = {
 
 
 def names() -> list[str]:
-    """Every method there is, by the name the configuration uses."""
-    return sorted(_MODULES)
+    """Every method there is, by the name the configuration uses: our own, and what other packages bring."""
+    return sorted({*_MODULES, *(point.name for point in _brought())})
 
 
 def find(name: str) -> "type[Method]":
-    """The class behind a name; imports its module."""
-    if name not in _MODULES:
-        raise unknown("method", name, _MODULES)
-    module, attribute = _MODULES[name]
-    found: type[Method] = getattr(import_module(module), attribute)
-    return found
+    """The class behind a name; imports its module. A package cannot replace one of our own."""
+    if name in _MODULES:
+        module, attribute = _MODULES[name]
+        found: type[Method] = getattr(import_module(module), attribute)
+        return found
+    for point in _brought():
+        if point.name == name:
+            try:
+                brought: type[Method] = point.load()
+            except Exception as error:
+                raise UserError(f"method '{name}' of {point.value} cannot be imported: {error!r}") from error
+            return brought
+    raise unknown("method", name, names())
+
+
+def _brought() -> EntryPoints:
+    return entry_points(group=ENTRY_POINTS)
