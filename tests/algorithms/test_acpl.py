@@ -189,3 +189,18 @@ def test_k_may_depend_on_the_labelled_fraction_as_in_the_paper() -> None:
 def test_an_impossible_setting_is_refused_in_one_sentence(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         ACPLSettings.parse(wrong)
+
+
+def test_a_budget_is_spent_to_the_step_while_samples_are_left() -> None:
+    world = World("acpl", Task.MULTI_LABEL, steps=50, k=3)
+    taken = []
+    for index in range(4):
+        world.method.before_stage(index, world.look)
+        stage = world.method.stage(index)
+        if stage is None:
+            break
+        taken.append(stage.steps)
+        world.method.after_stage(index)
+    assert taken[0] == 50 * 8 // 12
+    assert len(taken) == 3
+    assert sum(taken) == 50

@@ -14,13 +14,14 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from acpl import functional
+from acpl.algorithms.budget import BudgetSettings, within_budget
 from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Samples, Stage, single_draw
 from acpl.models import Classifier, classification_loss
 from acpl.settings import Section
 from acpl.task import Task
 
 
-class ACPLSettings(Section):
+class ACPLSettings(BudgetSettings):
     """Settings of ``acpl``."""
 
     k: PositiveInt | dict[Annotated[float, Field(gt=0, le=1)], PositiveInt] = 10
@@ -81,6 +82,7 @@ class ACPL:
         self.context = context
         self.pools = context.pools
         self._networks = context.build()
+        self._has_pool = len(context.pools.unlabelled) > 0
 
     def networks(self) -> Averaged:
         """The network p_θ and its averaged copy."""
@@ -97,6 +99,13 @@ class ACPL:
 
     def stage(self, index: int) -> Stage | None:
         """Line 3 (warm-up) or line 8 (both terms of eq. 1); None when t = T or D_U is empty."""
+        stage = self._whole_stage(index)
+        if stage is None:
+            return None
+        schedule = self.context.schedule
+        return within_budget(stage, index, self.settings.steps, schedule, schedule.stages if self._has_pool else 0)
+
+    def _whole_stage(self, index: int) -> Stage | None:
         schedule, pools = self.context.schedule, self.pools
         if index == 0:
             return single_draw("warm-up", pools.labelled, schedule, schedule.warmup_epochs, snapshot=True)

@@ -11,8 +11,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from acpl.algorithms.budget import BudgetSettings
 from acpl.algorithms.contract import Batch
-from acpl.algorithms.single_stage import BudgetSettings, SingleStage
+from acpl.algorithms.single_stage import SingleStage
 from acpl.functional import beta_weights, mixup_images
 from acpl.models import classification_loss
 from acpl.settings import Section

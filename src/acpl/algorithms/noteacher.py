@@ -17,8 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from acpl.algorithms.budget import BudgetSettings
 from acpl.algorithms.contract import Averaged, Batch, Context
-from acpl.algorithms.single_stage import BudgetSettings, SingleStage
+from acpl.algorithms.single_stage import SingleStage
 from acpl.data.augment import View
 from acpl.models import Classifier, classification_loss
 from acpl.settings import Section

@@ -11,9 +11,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from acpl.algorithms.budget import BudgetSettings
 from acpl.algorithms.contract import Batch
 from acpl.algorithms.fixmatch import masked_loss
-from acpl.algorithms.single_stage import BudgetSettings, SingleStage
+from acpl.algorithms.single_stage import SingleStage
 from acpl.models import classification_loss
 from acpl.settings import Section
 

@@ -5,11 +5,10 @@ from math import ceil
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
+from acpl.algorithms.budget import BudgetSettings, within_budget
 from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Stage, single_draw
-from acpl.algorithms.single_stage import BudgetSettings
 from acpl.models import classification_loss
 from acpl.settings import Section
 from acpl.task import Task
@@ -18,8 +17,6 @@ from acpl.task import Task
 class RoundSettings(BudgetSettings):
     """Settings of methods that work in rounds."""
 
-    steps: int | None = Field(default=None, ge=1)
-    """Gradient steps in all: the warm-up keeps its share and the rounds part the rest evenly."""
     fresh: bool = False
     """Start every round from new weights."""
 
@@ -125,20 +122,8 @@ class Rounds:
         return index <= self.context.schedule.stages and self._unlabelled > 0
 
     def _within_budget(self, stage: Stage, index: int) -> Stage:
-        """The stage cut or stretched to its part of ``steps``, where a budget is given."""
-        budget: int | None = self.settings.steps
-        if budget is None:
-            return stage
         schedule = self.context.schedule
-        rounds = schedule.stages if self._unlabelled else 0
-        epochs = schedule.warmup_epochs + rounds * schedule.stage_epochs
-        first = budget if rounds == 0 else max(1, budget * schedule.warmup_epochs // epochs)
-        if index == 0:
-            steps = first
-        else:
-            done, after = ((budget - first) * number // rounds for number in (index - 1, index))
-            steps = max(1, after - done)
-        return Stage(stage.name, stage.draws, min(stage.epoch_steps, steps), steps, stage.snapshot)
+        return within_budget(stage, index, self.settings.steps, schedule, schedule.stages if self._unlabelled else 0)
 
     def _targets(self, ids: Tensor) -> Tensor:
         return self._guess.targets[torch.searchsorted(self._guess.ids, ids)]

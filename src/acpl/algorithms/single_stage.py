@@ -5,20 +5,13 @@ from math import ceil, exp
 from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
+from acpl.algorithms.budget import BudgetSettings, usual_steps
 from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Stage
 from acpl.data.augment import View
 from acpl.models import Outputs, probabilities
 from acpl.settings import Section
-
-
-class BudgetSettings(Section):
-    """What every method can be told."""
-
-    steps: int | None = Field(default=None, ge=1)
-    """Gradient steps in all, instead of warm-up and stage epochs: gives it another method's budget."""
 
 
 class SingleStage:
@@ -61,12 +54,8 @@ class SingleStage:
     def steps(self) -> int:
         """Gradient steps in all."""
         given: int | None = self.settings.steps
-        if given is not None:
-            return given
-        pools, schedule = self.context.pools, self.context.schedule
-        both = len(pools.labelled) + len(pools.unlabelled)
-        first = schedule.warmup_epochs * ceil(len(pools.labelled) / schedule.batch_size)
-        return first + schedule.stages * schedule.stage_epochs * ceil(both / (2 * schedule.batch_size))
+        pools = self.context.pools
+        return given or usual_steps(self.context.schedule, len(pools.labelled), len(pools.unlabelled))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Weighted scalars by name."""

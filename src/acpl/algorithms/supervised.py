@@ -4,19 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pydantic import Field
 from torch import Tensor
 
+from acpl.algorithms.budget import BudgetSettings
 from acpl.algorithms.contract import Averaged, Batch, Context, Look, Record, Stage, single_draw
 from acpl.models import classification_loss
 from acpl.settings import Section
 
 
-class SupervisedSettings(Section):
+class SupervisedSettings(BudgetSettings):
     """Settings of ``supervised``."""
-
-    steps: int | None = Field(default=None, ge=1)
-    """Gradient steps in all, instead of warm-up and stage epochs: gives it another method's budget."""
 
 
 class Supervised:
