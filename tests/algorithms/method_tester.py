@@ -107,6 +107,8 @@ class MethodTester:
 
     name: str
     settings: dict[str, Any] = {}  # noqa: RUF012
+    learns_in: int = 0
+    """The first stage that sees labels."""
     learns_with: dict[str, Any] = {}  # noqa: RUF012 — where the settings above are for looking at gradients only
 
     @pytest.fixture(params=list(Task))
@@ -144,7 +146,9 @@ class MethodTester:
     def test_the_predictor_learns_the_labels_of_a_tiny_set(self, task: Task) -> None:
         world = World(self.name, task, **{**self.settings, **self.learns_with})
         before = world.labelled_loss()
-        world.run_stage(0, 100)
+        for index in range(self.learns_in):
+            world.run_stage(index, 5)
+        world.run_stage(self.learns_in, 100)
         assert world.labelled_loss() < 0.5 * before
 
     def test_state_saved_and_restored_goes_on_identically(self, world: World) -> None:
