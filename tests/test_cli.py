@@ -185,3 +185,14 @@ def test_weights_and_backbones_are_checked_before_anything_else(tmp_path: Path) 
         assert done.returncode == 2
         assert sentence in done.stderr
         assert not (tmp_path / "run").exists()
+
+
+def test_compare_ends_with_a_table(tmp_path: Path) -> None:
+    tiny = "--phantom-patients 40 --size 32 --batch-size 8 --steps 2 --seeds 1 --fractions 0.3 --device cpu"
+    done = acpl("compare", "--methods", "supervised,mixup", *tiny.split(), "--out", tmp_path / "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2" in done.stdout
+    assert (tmp_path / "out" / "table.csv").exists()
+    wrong = acpl("compare", "--fractions", "few", "--out", tmp_path / "other")
+    assert wrong.returncode == 2
+    assert "fractions should be numbers" in wrong.stderr

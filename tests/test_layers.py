@@ -17,8 +17,8 @@ MAY_KNOW = {
     "engine": LEAVES | {"algorithms", "config", "data", "evaluation", "models"},
     "report": set(),
     "api": LEAVES | {"algorithms", "config", "data", "engine", "report"},
-    "cli": LEAVES | {"algorithms", "api", "config", "engine", "report"},
-    "experiments": LEAVES | {"api", "data", "engine", "report"},
+    "cli": LEAVES | {"algorithms", "api", "config", "engine", "experiments", "report"},
+    "experiments": LEAVES | {"algorithms", "api", "config", "data", "engine", "evaluation", "report"},
 }
 
 

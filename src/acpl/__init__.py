@@ -10,12 +10,24 @@ if TYPE_CHECKING:
     from acpl.api import check_data, evaluate, methods, predict, presets, train
     from acpl.config import Config
     from acpl.errors import UserError
+    from acpl.experiments.comparison import compare
 
 __version__ = "0.1.0"
 
-__all__ = ["Config", "UserError", "__version__", "check_data", "evaluate", "methods", "predict", "presets", "train"]
+__all__ = [
+    "Config",
+    "UserError",
+    "__version__",
+    "check_data",
+    "compare",
+    "evaluate",
+    "methods",
+    "predict",
+    "presets",
+    "train",
+]
 
-_HOME = {"Config": "acpl.config", "UserError": "acpl.errors"}
+_HOME = {"Config": "acpl.config", "UserError": "acpl.errors", "compare": "acpl.experiments.comparison"}
 
 
 def __getattr__(name: str) -> Any:

@@ -140,6 +140,45 @@ def predict(
         typer.echo(f"not read: {file.name}: {file.reason}", err=True)
 
 
+def _compare(
+    preset: str | None,
+    methods: str,
+    fractions: str,
+    seeds: int,
+    steps: int | None,
+    jobs: int,
+    out: Path,
+    **given: Any,
+) -> None:
+    """Which method is best on these data, and is the difference real?
+
+    All get the same splits, network and gradient steps. A stopped comparison goes on where it was when it is called
+    again.
+    """
+    from dataclasses import asdict
+
+    from acpl.experiments.comparison import compare
+    from acpl.report.comparison import comparison_table
+
+    try:
+        shares = [float(share) for share in fractions.split(",")]
+    except ValueError:
+        raise UserError(f"fractions should be numbers like 0.05,0.2, but they are '{fractions}'") from None
+    entries = compare(
+        out,
+        methods=[name.strip() for name in methods.split(",")],
+        fractions=shares,
+        seeds=seeds,
+        steps=steps,
+        jobs=jobs,
+        say=typer.echo,
+        preset=preset,
+        **{key: value for key, value in given.items() if value is not None},
+    )
+    _console().print(comparison_table([asdict(entry) for entry in entries]))
+    typer.echo(f"tables: {out}/table.md, table.csv, table.tex")
+
+
 @app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show this method's settings.", show_default=False)] = None,
@@ -288,6 +327,21 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
             _own("quiet", bool, False, "No progress, no lines."),
         ],
         _fields(),
+    )
+)
+app.command()(
+    _with_options(
+        _compare,
+        [
+            _PRESET,
+            _own("methods", str, "all", "Comma-separated, or all."),
+            _own("fractions", str, "0.05", "Shares of labels, comma-separated."),
+            _own("seeds", int, 3, "Runs of each, seeds 0 to this."),
+            _own("steps", int | None, None, "Gradient steps of every run (default: what ACPL would take at most)."),
+            _own("jobs", int, 1, "Runs side by side."),
+            _own("out", Path, Path("runs/comparison"), "Folder of the runs and tables."),
+        ],
+        [name for name in _fields() if name not in ("method", "fraction", "labelled", "seed", "split_checksum")],
     )
 )
 data_app = typer.Typer(help="Look at a data set.", no_args_is_help=True)

@@ -136,6 +136,15 @@ def compare_runs(
     return {name: b[name].minus(a[name]) for name in (*RANKING, *DECISIONS)}
 
 
+def resampled_auroc(path: Path, *, resamples: int = 2000) -> tuple[tuple[str, ...], Resampled]:
+    """The test images of a judged run by name, in their order, and its AUROC on them and on every resample."""
+    card, table = RunFolder.open(path).card(), _read_predictions(path, "test").sort_index()
+    truth, score = (_columns(table, kind, card) for kind in ("truth", "probability"))
+    groups = table["group"].to_numpy(dtype=object)
+    found = resample(ranking_figures(truth, score), len(truth), groups, resamples=resamples)
+    return tuple(map(str, table.index)), found["auroc"]
+
+
 def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress) -> Judged:
     config, card = folder.config(), folder.card()
     # Colour is found from the images that are opened; what the model was trained on is what counts.

@@ -45,6 +45,7 @@ class Trainer:
     folder: RunFolder
     monitor: Monitor
     steps: int = 0
+    images_shown: int = 0
     _best: Classifier | None = None
     _best_score: float = -math.inf
     _started: float = field(default_factory=time.perf_counter)
@@ -108,6 +109,7 @@ class Trainer:
             if last or (self.config.validate_every and epoch % self.config.validate_every == 0):
                 score = self._validate(networks)
             event = {"event": "epoch", "stage": index, "epoch": epoch, "step": self.steps, "losses": losses}
+            event["images"] = self.images_shown
             if last or self.config.validate_every:
                 event["validation_auroc"] = score
             event["seconds"] = round(time.perf_counter() - self._started, 3)
@@ -141,6 +143,7 @@ class Trainer:
             for name, loss in losses.items():
                 totals[name] = totals.get(name, torch.zeros_like(loss)) + loss
             self.steps += 1
+            self.images_shown += sum(len(part.ids) for part in batch.values())
             shown = {n: float(v) for n, v in losses.items()} if step % LOSSES_EVERY == 0 else {}
             self.monitor.step(shown)
         return {name: float(total) / steps for name, total in totals.items()}

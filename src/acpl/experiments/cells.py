@@ -2,12 +2,17 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from acpl.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -18,18 +23,44 @@ class Cell:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def run_cells(cells: Sequence[Cell], folder: Path, *, jobs: int, say: Callable[[str], None]) -> None:
-    """Train and evaluate every cell that is not there yet, ``jobs`` at a time with the cores shared out."""
+def run_cells(
+    cells: Sequence[Cell], folder: Path, *, jobs: int, say: Callable[[str], None], keep_going: bool = False
+) -> dict[str, str]:
+    """Train and evaluate every cell that is not there yet, ``jobs`` at a time with the cores shared out.
+
+    A cell that an earlier stop cut short is run again from its start. With ``keep_going`` a cell that fails does not
+    stop the others: the reasons are returned by the cells' names.
+    """
     waiting = [cell for cell in cells if not (folder / cell.name / "evaluation.json").exists()]
-    for cell in waiting:
-        if (folder / cell.name).exists():
-            raise FileExistsError(f"{folder / cell.name} holds an unfinished run; remove it to run it again")
+    failed: dict[str, str] = {}
+    started, total = time.perf_counter(), len(waiting)
+    for number, (cell, reason) in enumerate(_finished(waiting, folder, jobs), start=1):
+        if reason is not None and not keep_going:
+            raise RuntimeError(f"{cell.name} failed: {reason}")
+        if reason is None:
+            figure = f"AUROC {read_evaluation(folder, cell)['auroc']['mean']:.4f}"
+        else:
+            failed[cell.name] = reason
+            figure = f"failed: {reason}"
+        left = (time.perf_counter() - started) / number * (total - number)
+        say(f"{number} of {total}  {cell.name}: {figure}  (about {left / 60:.0f} min left)")
+    return failed
+
+
+def _finished(cells: Sequence[Cell], folder: Path, jobs: int) -> Iterator[tuple[Cell, str | None]]:
+    """Each cell when it is done, and why it failed if it did."""
+    if jobs == 1:
+        for cell in cells:
+            yield cell, _run(cell, folder, None)
+        return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        running = {pool.submit(_run, cell, folder, threads): cell for cell in waiting}
+        running = {pool.submit(_run, cell, folder, threads): cell for cell in cells}
         for done in as_completed(running):
-            done.result()
-            say(f"{running[done].name}: AUROC {read_evaluation(folder, running[done])['auroc']['mean']:.4f}")
+            try:
+                yield running[done], done.result()
+            except BrokenProcessPool:
+                yield running[done], "its process was killed"
 
 
 def read_evaluation(folder: Path, cell: Cell) -> dict[str, Any]:
@@ -40,15 +71,31 @@ def read_evaluation(folder: Path, cell: Cell) -> dict[str, Any]:
 
 def gradient_steps(folder: Path, cell: Cell) -> int:
     """How many steps a cell's training took."""
+    return int(last_epoch(folder, cell)["step"])
+
+
+def last_epoch(folder: Path, cell: Cell) -> dict[str, Any]:
+    """What the last epoch of a cell's training left: steps, images and seconds so far."""
     lines = (folder / cell.name / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    return int(json.loads(lines[-1])["step"])
+    event: dict[str, Any] = json.loads(lines[-1])
+    return event
 
 
-def _run(cell: Cell, folder: Path, threads: int) -> None:
+def _run(cell: Cell, folder: Path, threads: int | None) -> str | None:
+    """Train and judge; the reason if that failed."""
     import torch
 
     from acpl import api
 
-    torch.set_num_threads(threads)
-    api.train(out=folder / cell.name, **cell.settings)
-    api.evaluate(folder / cell.name)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    target = folder / cell.name
+    shutil.rmtree(target, ignore_errors=True)  # what an earlier stop has left of it
+    try:
+        api.train(out=target, **cell.settings)
+        api.evaluate(target)
+    except UserError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return None
