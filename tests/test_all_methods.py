@@ -40,3 +40,5 @@ def test_every_method_says_what_it_is_and_documents_its_settings() -> None:
         assert summary
         assert all(field.description for field in found.Settings.model_fields.values())
         assert "steps" in found.Settings.model_fields
+        # An option of the shell is one thing only.
+        assert not set(found.Settings.model_fields) & set(acpl.Config.model_fields)

@@ -38,14 +38,14 @@ class TestNoTeacher(MethodTester):
 
 class TestPseudoLabel(MethodTester):
     name = "pseudo-label"
-    settings = {"threshold": 0.2}  # noqa: RUF012 — an untrained network is sure of little
-    learns_with = {"threshold": 0.95}  # noqa: RUF012
+    settings = {"confidence": 0.2}  # noqa: RUF012 — an untrained network is sure of little
+    learns_with = {"confidence": 0.95}  # noqa: RUF012
 
 
 class TestFixMatch(MethodTester):
     name = "fixmatch"
-    settings = {"threshold": 0.2}  # noqa: RUF012
-    learns_with = {"threshold": 0.95}  # noqa: RUF012
+    settings = {"confidence": 0.2}  # noqa: RUF012
+    learns_with = {"confidence": 0.95}  # noqa: RUF012
 
 
 class TestMixUp(MethodTester):

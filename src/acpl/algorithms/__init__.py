@@ -33,9 +33,14 @@ _MODULES = {
 }
 
 
+def own_names() -> list[str]:
+    """The methods of this package."""
+    return sorted(_MODULES)
+
+
 def names() -> list[str]:
     """Every method there is, by the name the configuration uses: our own, and what other packages bring."""
-    return sorted({*_MODULES, *(point.name for point in _brought())})
+    return sorted({*own_names(), *(point.name for point in _brought())})
 
 
 def find(name: str) -> "type[Method]":

@@ -33,7 +33,7 @@ _LEAST = 1e-6
 class FixMatchSettings(BudgetSettings):
     """Settings of ``fixmatch``."""
 
-    threshold: float = Field(default=0.95, gt=0, lt=1)
+    confidence: float = Field(default=0.95, gt=0, lt=1)
     """How sure a prediction on the weak view must be to be a label."""
     weight: float = Field(default=1.0, gt=0)
     """Of the unlabelled term."""
@@ -67,7 +67,7 @@ class FixMatch(SingleStage):
         guess = self._aligned(self.sure(weak.detach()))
         return {
             "labelled": classification_loss(own, labelled.targets, task),
-            "unlabelled": self.settings.weight * masked_loss(strong, guess, self.settings.threshold, task),
+            "unlabelled": self.settings.weight * masked_loss(strong, guess, self.settings.confidence, task),
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from acpl.settings import Section
 class PseudoLabelSettings(BudgetSettings):
     """Settings of ``pseudo-label``."""
 
-    threshold: float = Field(default=0.95, gt=0, lt=1)
+    confidence: float = Field(default=0.95, gt=0, lt=1)
     """How sure a prediction must be to be a label."""
     weight: float = Field(default=1.0, gt=0)
     """Of the unlabelled term at its height."""
@@ -46,5 +46,5 @@ class PseudoLabel(SingleStage):
         if len(other):
             weight = self.settings.weight * min(1.0, (self.step + 1) / (self.settings.warm_up * self.steps))
             guess = self.sure(other.detach())
-            terms["unlabelled"] = weight * masked_loss(other, guess, self.settings.threshold, task)
+            terms["unlabelled"] = weight * masked_loss(other, guess, self.settings.confidence, task)
         return terms

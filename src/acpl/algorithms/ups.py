@@ -6,7 +6,7 @@ spread below 0.005) a negative one: that it is *not* this class. Published for m
 positives plus the mean of -log(1 - p) over a sample's negatives, new weights each round, classes balanced in the
 first rounds, negatives judged at temperature 2. The multi-label form was announced but never released; as the paper
 describes it, positives and negatives of each finding go into a masked binary cross-entropy. Here classes are not
-balanced; a network without dropout before its head gets the rate ``dropout`` for these passes.
+balanced; a network without dropout before its head gets the rate ``look_dropout`` for these passes.
 """
 
 import copy
@@ -37,7 +37,7 @@ class UPSSettings(RoundSettings):
     """Greatest standard deviation of a negative one (κ_n)."""
     passes: int = Field(default=10, ge=2)
     """Looks with dropout."""
-    dropout: float = Field(default=0.3, gt=0, lt=1)
+    look_dropout: float = Field(default=0.3, gt=0, lt=1)
     """Rate of the looks, where the network itself has none."""
     fresh: bool = True
     """Start every round from new weights."""
@@ -53,7 +53,7 @@ class UPS(Rounds):
     def guess(self, index: int, look: Look) -> Guess:
         """Every sample with at least one class decided; NaN for the others of its classes."""
         ids = self.context.pools.unlabelled
-        network = with_dropout(self._networks.predictor, self.settings.dropout)
+        network = with_dropout(self._networks.predictor, self.settings.look_dropout)
         looks = torch.stack([look(network, ids).probabilities for _ in range(self.settings.passes)])
         targets = decided(looks.mean(dim=0), looks.std(dim=0), self.settings, self.context.task)
         chosen = ~torch.isnan(targets).all(dim=1)

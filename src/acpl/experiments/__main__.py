@@ -35,5 +35,13 @@ def gallery(out: Annotated[Path, typer.Option(help="PNG to write.")] = Path("doc
     draw_gallery(out)
 
 
+@app.command()
+def methods(out: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("docs/methods")) -> None:
+    """Write a page for each method from what it says of itself."""
+    from acpl.experiments.method_pages import write_pages
+
+    typer.echo(f"{len(write_pages(out))} pages in {out}")
+
+
 if __name__ == "__main__":
     app()
