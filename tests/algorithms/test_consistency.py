@@ -30,6 +30,7 @@ class TestTemporalEnsembling(MethodTester):
 class TestTCSE(MethodTester):
     name = "tcse"
     settings = {"noise": 0.1}  # noqa: RUF012
+    learns_with = {"weight": 1.0}  # noqa: RUF012
 
 
 class TestNoTeacher(MethodTester):

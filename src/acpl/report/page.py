@@ -78,7 +78,7 @@ def _charts(stages: list[dict[str, Any]], epochs: list[dict[str, Any]]) -> list[
         charts.append(("Losses by gradient step", line_chart(series)))
     pools = [stage for stage in stages if "selected" in stage]
     if len(pools) > 1:
-        names = ["selected", "anchors", "left"]
+        names = [name for name in ("selected", "anchors", "left") if all(name in stage for stage in pools)]
         series = [Series(n, [(s["stage"], s[n]) for s in pools]) for n in names]
         charts.append(("Pools by stage", line_chart(series)))
     return charts
