@@ -154,7 +154,8 @@ def _timm(name: str, channels: int, weights: str) -> tuple[nn.Module, int]:
         raise UserError(f"timm could not fetch the weights of '{name}': {error}") from None
     if weights not in (pretrained.NONE, pretrained.IMAGENET):
         pretrained.load(network, pretrained.read_state(Path(weights)), weights)
-    return network, int(network.num_features)
+    # Some networks widen their features once more on the way to the head that is left out here.
+    return network, int(getattr(network, "head_hidden_size", None) or network.num_features)
 
 
 def _adapt_first_convolution(convolution: nn.Conv2d, channels: int) -> None:
