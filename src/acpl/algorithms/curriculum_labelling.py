@@ -12,10 +12,9 @@ import torch
 from pydantic import Field
 
 from acpl.algorithms.contract import Look
-from acpl.algorithms.rounds import Guess, Rounds, confidence, hardened
-from acpl.algorithms.self_training import SelfTrainingSettings
+from acpl.algorithms.rounds import Guess, confidence
+from acpl.algorithms.self_training import SelfTraining, SelfTrainingSettings
 from acpl.settings import Section
-from acpl.task import Task
 
 
 class CurriculumLabellingSettings(SelfTrainingSettings):
@@ -27,7 +26,7 @@ class CurriculumLabellingSettings(SelfTrainingSettings):
     """Start every round from new weights."""
 
 
-class CurriculumLabelling(Rounds):
+class CurriculumLabelling(SelfTraining):
     """The surest first."""
 
     name: ClassVar[str] = "curriculum-labelling"
@@ -36,11 +35,9 @@ class CurriculumLabelling(Rounds):
 
     def guess(self, index: int, look: Look) -> Guess:
         """The surest share, one step wider each round."""
-        ids, task = self.context.pools.unlabelled, self.context.task
+        ids = self.context.pools.unlabelled
         said = look(self._networks.predictor, ids).probabilities
         share = self.settings.share or 1 / self.context.schedule.stages
         count = min(len(ids), max(1, round(index * share * len(ids))))
-        chosen = torch.sort(confidence(said, task).argsort(descending=True, stable=True)[:count]).values
-        hard = task is Task.MULTI_CLASS if self.settings.hard is None else self.settings.hard
-        targets = hardened(said, task) if hard else said
-        return Guess(ids[chosen.cpu()], targets[chosen].cpu())
+        chosen = torch.sort(confidence(said, self.context.task).argsort(descending=True, stable=True)[:count]).values
+        return Guess(ids[chosen.cpu()], self.labels(said[chosen]).cpu())

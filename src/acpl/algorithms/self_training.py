@@ -8,6 +8,8 @@ probabilities, since a rare finding is seldom more likely than not and would be 
 
 from typing import ClassVar
 
+from torch import Tensor
+
 from acpl.algorithms.contract import Look
 from acpl.algorithms.rounds import Guess, Rounds, RoundSettings, hardened
 from acpl.settings import Section
@@ -30,7 +32,11 @@ class SelfTraining(Rounds):
 
     def guess(self, index: int, look: Look) -> Guess:
         """All of them."""
-        ids, task = self.context.pools.unlabelled, self.context.task
-        said = look(self._networks.predictor, ids).probabilities
+        ids = self.context.pools.unlabelled
+        return Guess(ids, self.labels(look(self._networks.predictor, ids).probabilities).cpu())
+
+    def labels(self, said: Tensor) -> Tensor:
+        """(n, classes): probabilities as pseudo-labels, hard or as they are."""
+        task = self.context.task
         hard = task is Task.MULTI_CLASS if self.settings.hard is None else self.settings.hard
-        return Guess(ids, (hardened(said, task) if hard else said).cpu())
+        return hardened(said, task) if hard else said
