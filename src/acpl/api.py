@@ -13,7 +13,8 @@ from acpl.data.workers import Progress, nothing
 from acpl.engine.judging import JudgedPart, is_judged, run_evaluation
 from acpl.engine.monitor import Monitor, Quiet
 from acpl.engine.predicting import BadFile, run_prediction
-from acpl.engine.training import run_training, source_of
+from acpl.engine.training import resume_training, run_training, source_of
+from acpl.errors import UserError
 from acpl.report import write_report
 
 
@@ -32,13 +33,22 @@ def train(
     file: str | Path | None = None,
     out: str | Path | None = None,
     monitor: Monitor | None = None,
+    resume: str | Path | None = None,
     **settings: Any,
 ) -> Path:
     """Train and return the run folder.
 
     ``settings`` are fields of :class:`acpl.Config` or settings of the method; they win over ``file`` (YAML), which
-    wins over ``preset``. Without ``out`` the run goes to a new folder below ``runs``.
+    wins over ``preset``. Without ``out`` the run goes to a new folder below ``runs``. ``resume`` is the folder of a
+    run that was cut short: it goes on exactly where it was, and no setting may differ.
     """
+    if resume is not None:
+        if preset is not None or file is not None or out is not None:
+            raise UserError("--resume takes its settings from the run: leave out preset, config and out")
+        changes = {key: value for key, value in settings.items() if value is not None}
+        run = resume_training(Path(resume), monitor or Quiet(), changes)
+        write_report(run.path)
+        return run.path
     resolved = config.resolve(preset, Path(file) if file is not None else None, **settings)
     folder = Path(out) if out is not None else _new_folder(f"{resolved.data}-{resolved.method}")
     run = run_training(resolved, folder, monitor or Quiet())

@@ -45,6 +45,7 @@ def _train(
     preset: str | None,
     config: Path | None,
     out: Path | None,
+    resume: Path | None,
     quiet: bool,
     **given: Any,
 ) -> None:
@@ -57,7 +58,7 @@ def _train(
 
     given |= _extra_options(context.args)
     monitor = Quiet() if quiet else Terminal(_console(stderr=False))
-    run = api.train(preset=preset, file=config, out=out, monitor=monitor, **given)
+    run = api.train(preset=preset, file=config, out=out, resume=resume, monitor=monitor, **given)
     typer.echo(f"run: {run}\nnext: acpl evaluate {run}")
 
 
@@ -324,6 +325,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
             _PRESET,
             _own("config", Path | None, None, "Start from this YAML file, over the preset."),
             _own("out", Path | None, None, "Run folder to make (default: a new one below runs)."),
+            _own("resume", Path | None, None, "Go on with the run in this folder, exactly where it was."),
             _own("quiet", bool, False, "No progress, no lines."),
         ],
         _fields(),

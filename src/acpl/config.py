@@ -118,6 +118,8 @@ class Config(Section):
     """The network: small (for CPUs), efficientnet-lite0 (extra 'pretrained'), densenet121, densenet169, timm:NAME."""
     weights: str = _group("Model", default="none")
     """What it starts from: none (random), imagenet, or a file of weights for this backbone."""
+    init_from: OptionalPath = _group("Model", default=None)
+    """Start from the final weights of this run (a run folder) instead."""
     activation: Literal["relu", "leaky-relu"] = _group("Model", default="relu")
     """leaky-relu replaces every ReLU by LeakyReLU(0.1), as the published code does."""
     dropout: float = _group("Model", default=0.0, ge=0, lt=1)
@@ -168,6 +170,12 @@ class Config(Section):
     """auto, cpu, cuda, or cuda:N."""
     precision: Literal["auto", "32", "bf16-mixed"] = _group("Run", default="auto")
     """auto: bf16-mixed on a GPU, 32 on a CPU."""
+    cuda_graphs: bool = _group("Run", default=True)
+    """On a GPU, record a step once and replay it: several times faster, the same results."""
+    store_share: float = _group("Run", default=0.5, ge=0, le=1)
+    """Share of the GPU's free memory that the images may take; more of them stay on the host and are read ahead."""
+    checkpoint_minutes: float = _group("Run", default=5.0, ge=0)
+    """Between two checkpoints within a stage; there is one at each stage's end besides."""
 
     @field_validator("data", "weights", mode="before")
     @classmethod

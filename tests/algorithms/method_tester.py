@@ -122,6 +122,8 @@ class MethodTester:
             stage = world.method.stage(index)
             if stage is None:
                 break
+            # A memory of earlier predictions, or of keys, is empty before the first step.
+            world.step(stage, torch.optim.Adam(world.method.networks().trained.parameters(), lr=1e-4))
             losses = world.method.losses(world.batch(stage))
             assert losses
             for term in losses.values():

@@ -149,9 +149,12 @@ def test_true_labels_apart_keep_a_term_of_their_own() -> None:
 
 def test_reinitialising_forgets_the_weights() -> None:
     world = after_warmup(reinitialise=True)
-    before = world.method.networks().trained
+    trained = world.method.networks().trained
+    before = trained.head.weight.clone()
     world.method.before_stage(1, world.look)
-    assert world.method.networks().trained is not before
+    assert world.method.networks().trained is trained
+    assert not torch.equal(trained.head.weight, before)
+    assert torch.equal(trained.head.weight, world.method.networks().predictor.head.weight)
 
 
 def test_training_ends_after_its_stages_or_when_nothing_is_left() -> None:

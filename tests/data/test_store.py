@@ -36,7 +36,7 @@ def test_an_image_is_found_by_its_id_whatever_its_place() -> None:
 def test_what_was_not_loaded_cannot_be_read(missing: int) -> None:
     store = ImageStore(torch.tensor([10, 3]), torch.zeros(2, 1, 2, 2, dtype=torch.uint8))
     with pytest.raises(KeyError, match="not in this store"):
-        store.gather(torch.tensor([3, missing]))
+        store.require(torch.tensor([3, missing]))
 
 
 def test_images_must_be_bytes_one_for_each_id() -> None:

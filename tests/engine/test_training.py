@@ -13,7 +13,8 @@ from tests.conftest import TINY
 import acpl
 from acpl.algorithms.contract import Draw
 from acpl.data.sources.phantoms import PhantomSource
-from acpl.engine.loop import epoch_order, rate
+from acpl.engine.run_folder import RunFolder
+from acpl.engine.step import epoch_order, rate
 
 
 def test_two_cpu_runs_of_one_configuration_are_bit_identical(chest_run: Path, tmp_path: Path) -> None:
@@ -45,7 +46,9 @@ def test_the_run_folder_is_the_one_the_documents_describe(chest_run: Path) -> No
         "predictions.csv",
         "report.html",
     }
-    assert [path.name for path in sorted((chest_run / "checkpoints").iterdir())] == ["01.pt", "02.pt"]
+    steps = [event["step"] for event in RunFolder(chest_run).events() if event["event"] == "epoch"]
+    kept = [path.name for path in sorted((chest_run / "checkpoints").iterdir())]
+    assert kept == [f"{step:08d}.pt" for step in steps[-2:]]
 
 
 def test_a_stage_file_says_what_happened_to_each_candidate(chest_run: Path) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 from acpl.errors import UserError
 from acpl.models import BACKBONES, WeightAverage, build_classifier, classification_loss, probabilities
 from acpl.models.backbones import _adapt_first_convolution
+from acpl.models.norms import NormActivation
 from acpl.task import Task
 
 
@@ -26,7 +27,8 @@ def test_leaky_relu_replaces_every_relu() -> None:
     network = build_classifier("densenet121", channels=1, classes=2, activation="leaky-relu")
     kinds = [type(module) for module in network.modules()]
     assert nn.ReLU not in kinds
-    assert kinds.count(nn.LeakyReLU) > 100
+    slopes = [module.slope for module in network.modules() if isinstance(module, NormActivation)]
+    assert kinds.count(nn.LeakyReLU) + slopes.count(0.1) > 100
 
 
 def test_wrong_weights_are_refused() -> None:

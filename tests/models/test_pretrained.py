@@ -171,3 +171,19 @@ def test_names_are_mapped_once() -> None:
     mapped = monai_densenet_names(names)
     assert set(mapped) == {"features.denseblock1.denselayer1.layers.norm1.weight", "features.norm5.weight"}
     assert set(monai_densenet_names(mapped)) == set(mapped)
+
+
+@pytest.mark.parametrize("size", [64, 128, 224])
+def test_padding_within_convolutions_changes_nothing(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("efficientnet_lite_pytorch")
+    from acpl.models import backbones
+
+    built = []
+    for within in (True, False):
+        if not within:
+            monkeypatch.setattr(backbones, "_pad_within_convolutions", lambda network: None)
+        torch.manual_seed(0)
+        built.append(build_classifier("efficientnet-lite0", channels=3, classes=2).double().eval())
+    images = torch.rand(2, 3, size, size, dtype=torch.float64)
+    first, second = (network(images).logits for network in built)
+    torch.testing.assert_close(first, second)

@@ -16,6 +16,7 @@ from torch import Tensor
 from acpl import functional
 from acpl.algorithms.budget import BudgetSettings, within_budget
 from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Samples, Stage, single_draw
+from acpl.algorithms.mixing import beta_draws, mixed_pairs
 from acpl.models import Classifier, classification_loss
 from acpl.settings import Section
 from acpl.task import Task
@@ -76,6 +77,7 @@ class ACPL:
     name: ClassVar[str] = "acpl"
     summary: ClassVar[str] = "anti-curriculum pseudo-labelling (Liu et al., CVPR 2022)"
     Settings: ClassVar[type[Section]] = ACPLSettings
+    recordable: ClassVar[bool] = True
 
     def __init__(self, settings: ACPLSettings, context: Context) -> None:
         self.settings = settings
@@ -94,7 +96,7 @@ class ACPL:
             return None
         record = self._select(index, look)
         if self.settings.reinitialise:
-            self._networks = self.context.build()
+            self._networks.become(self.context.build())
         return record
 
     def stage(self, index: int) -> Stage | None:
@@ -243,10 +245,9 @@ class ACPL:
                 return model
 
     def _mixed(self, samples: Samples) -> Samples:
-        partner = torch.randperm(len(samples.ids)).to(samples.images.device)
-        weight = functional.beta_weights(len(samples.ids), self.settings.concentration).to(samples.images.device)
-        mixed = functional.mixup_images(samples.images, samples.targets, partner, weight)
-        return Samples(samples.ids, mixed.images, mixed.targets)
+        weight = beta_draws(len(samples.ids), self.settings.concentration, samples.images.device)
+        images, targets = mixed_pairs(samples.images, samples.targets, weight)
+        return Samples(samples.ids, images, targets)
 
     def _positive(self, labels: Tensor) -> Tensor:
         """(n,): how likely a sample has any finding (multi-label) or is not of the commonest class."""

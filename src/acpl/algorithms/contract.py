@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from acpl.data.augment import View
@@ -93,6 +94,16 @@ class Averaged:
         network: Classifier = self.average.network  # type: ignore[assignment]
         return network
 
+    @property
+    def device(self) -> torch.device:
+        """Where both are."""
+        return self.trained.head.weight.device
+
+    def become(self, other: "Averaged") -> None:
+        """Take over another's weights, in place: what was recorded with these networks stays valid."""
+        self.trained.load_state_dict(other.trained.state_dict())
+        self.average.load_state_dict(other.average.state_dict())
+
 
 class Views(NamedTuple):
     """What a network says of many samples, without augmentation."""
@@ -146,6 +157,9 @@ class Method(Protocol):
     name: ClassVar[str]
     summary: ClassVar[str]
     Settings: ClassVar[type[Section]]
+    recordable: ClassVar[bool] = False
+    """Whether a step can be recorded and replayed: ``losses`` and ``after_step`` do the same tensor work every time,
+    never look at a value, and keep what changes from step to step in tensors that are changed in place."""
 
     def __init__(self, settings: Any, context: Context) -> None: ...
 
@@ -180,6 +194,19 @@ class Method(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
         ...
+
+
+class StepByStep:
+    """A base that makes every class which changes the step say anew whether it is ``recordable``: a recorded step
+    would repeat a number that its author counts in Python, and nobody would see it."""
+
+    recordable: ClassVar[bool] = False
+    _of_the_step: ClassVar[frozenset[str]] = frozenset({"losses", "after_step", "guessed_loss", "student", "teacher"})
+
+    def __init_subclass__(cls, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        if "recordable" not in vars(cls) and cls._of_the_step & vars(cls).keys():
+            cls.recordable = False
 
 
 def single_draw(name: str, ids: Tensor, schedule: Schedule, epochs: int, *, snapshot: bool = False) -> Stage:

@@ -47,13 +47,15 @@ class FixMatch(SingleStage):
     name: ClassVar[str] = "fixmatch"
     summary: ClassVar[str] = "sure predictions on weak views label strong ones (Sohn et al., NeurIPS 2020)"
     Settings: ClassVar[type[Section]] = FixMatchSettings
+    recordable: ClassVar[bool] = True
     unlabelled_views: ClassVar[tuple[View, ...]] = ("weak", "strong")
 
     def __init__(self, settings: FixMatchSettings, context: Context) -> None:
         super().__init__(settings, context)
         asked = settings.alignment
         self._aligns = context.task is Task.MULTI_LABEL if asked is None else asked
-        self._frequency = context.pools.targets(context.pools.given).mean(dim=0).clamp(_LEAST, 1 - _LEAST)
+        frequency = context.pools.targets(context.pools.given).mean(dim=0).clamp(_LEAST, 1 - _LEAST)
+        self._frequency = frequency.to(self._networks.device)
         self._predicted = self._frequency.clone()
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -77,14 +79,14 @@ class FixMatch(SingleStage):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
         super().load_state_dict(state)
-        self._predicted = state["predicted"]
+        self._predicted.copy_(state["predicted"])
 
     def _aligned(self, guess: Tensor) -> Tensor:
         if not self._aligns:
             return guess
-        self._predicted = self._predicted.to(guess.device).lerp(guess.mean(dim=0), 1 - _MEMORY)
+        self._predicted.lerp_(guess.mean(dim=0), 1 - _MEMORY)
         predicted = self._predicted.clamp(_LEAST, 1 - _LEAST)
-        return align(guess, self._frequency.to(guess.device), predicted, self.context.task)
+        return align(guess, self._frequency, predicted, self.context.task)
 
 
 def align(guess: Tensor, frequency: Tensor, predicted: Tensor, task: Task) -> Tensor:

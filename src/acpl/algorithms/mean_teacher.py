@@ -37,6 +37,7 @@ class MeanTeacher(SingleStage):
     name: ClassVar[str] = "mean-teacher"
     summary: ClassVar[str] = "consistency with an averaged copy (Tarvainen & Valpola, NeurIPS 2017)"
     Settings: ClassVar[type[Section]] = MeanTeacherSettings
+    recordable: ClassVar[bool] = True
     labelled_views: ClassVar[tuple[View, ...]] = ("weak", "weak")
     unlabelled_views: ClassVar[tuple[View, ...]] = ("weak", "weak")
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from acpl.algorithms.budget import BudgetSettings
 from acpl.algorithms.contract import Batch
+from acpl.algorithms.mixing import beta_draws, mixed_pairs
 from acpl.algorithms.single_stage import SingleStage
 from acpl.data.augment import View
-from acpl.functional import beta_weights, mixup_images
 from acpl.models import classification_loss
 from acpl.settings import Section
 from acpl.task import Task
@@ -42,6 +42,7 @@ class MixMatch(SingleStage):
     name: ClassVar[str] = "mixmatch"
     summary: ClassVar[str] = "sharpened guesses, mixed with everything (Berthelot et al., NeurIPS 2019)"
     Settings: ClassVar[type[Section]] = MixMatchSettings
+    recordable: ClassVar[bool] = True
     unlabelled_views: ClassVar[tuple[View, ...]] = ("weak", "weak")
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -55,19 +56,13 @@ class MixMatch(SingleStage):
             images += views
             targets += [guess] * len(views)
         count, everything = len(images[0]), torch.cat(images)
-        weight = beta_weights(len(everything), self.settings.concentration)
-        partner = torch.randperm(len(everything))
-        mixed = mixup_images(
-            everything,
-            torch.cat(targets),
-            partner.to(everything.device),
-            torch.maximum(weight, 1 - weight).to(everything.device),
-        )
-        logits = self.student(mixed.images).logits
-        terms = {"labelled": classification_loss(logits[:count], mixed.targets[:count], self.context.task)}
+        weight = beta_draws(len(everything), self.settings.concentration, everything.device)
+        mixed, wanted = mixed_pairs(everything, torch.cat(targets), torch.maximum(weight, 1 - weight))
+        logits = self.student(mixed).logits
+        terms = {"labelled": classification_loss(logits[:count], wanted[:count], self.context.task)}
         if len(logits) > count:
-            height = self.settings.weight * min(1.0, (self.step + 1) / (self.settings.warm_up * self.steps))
-            terms["unlabelled"] = height * (self.sure(logits[count:]) - mixed.targets[count:]).square().mean()
+            height = self.settings.weight * self.straight_up(self.settings.warm_up)
+            terms["unlabelled"] = height * (self.sure(logits[count:]) - wanted[count:]).square().mean()
         return terms
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from acpl.algorithms.budget import BudgetSettings
 from acpl.algorithms.contract import Batch
+from acpl.algorithms.mixing import beta_draws, mixed_pairs
 from acpl.algorithms.single_stage import SingleStage
-from acpl.functional import beta_weights, mixup_images
 from acpl.models import classification_loss
 from acpl.settings import Section
 
@@ -36,19 +36,19 @@ class MixUp(SingleStage):
     name: ClassVar[str] = "mixup"
     summary: ClassVar[str] = "mixed images get mixed labels (Zhang et al., ICLR 2018)"
     Settings: ClassVar[type[Section]] = MixUpSettings
+    recordable: ClassVar[bool] = True
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Classification of mixed labelled images, and of mixed unlabelled ones by what the network says of them."""
         mixed = {}
         for name, part in batch.items():
             targets = part.targets if name == "labelled" else self.sure(self.teacher(part.images).logits)
-            partner = torch.randperm(len(part.ids)).to(part.images.device)
-            weight = beta_weights(len(part.ids), self.settings.concentration).to(part.images.device)
-            mixed[name] = mixup_images(part.images, targets, partner, torch.maximum(weight, 1 - weight))
-        logits = self.student(torch.cat([pair.images for pair in mixed.values()])).logits
-        split = torch.split(logits, [len(pair.images) for pair in mixed.values()])
+            weight = beta_draws(len(part.ids), self.settings.concentration, part.images.device)
+            mixed[name] = mixed_pairs(part.images, targets, torch.maximum(weight, 1 - weight))
+        logits = self.student(torch.cat([images for images, _ in mixed.values()])).logits
+        split = torch.split(logits, [len(images) for images, _ in mixed.values()])
         heights = {"labelled": 1.0, "unlabelled": self.settings.weight * self.ramp_up(self.settings.ramp)}
         return {
-            name: heights[name] * classification_loss(outputs, pair.targets, self.context.task)
-            for (name, pair), outputs in zip(mixed.items(), split, strict=True)
+            name: heights[name] * classification_loss(outputs, targets, self.context.task)
+            for (name, (_, targets)), outputs in zip(mixed.items(), split, strict=True)
         }

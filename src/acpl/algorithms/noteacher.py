@@ -50,6 +50,7 @@ class NoTeacher(SingleStage):
     name: ClassVar[str] = "noteacher"
     summary: ClassVar[str] = "two networks that agree through a latent consensus (Unnikrishnan et al., MICCAI 2020)"
     Settings: ClassVar[type[Section]] = NoTeacherSettings
+    recordable: ClassVar[bool] = True
     labelled_views: ClassVar[tuple[View, ...]] = ("weak", "weak")
     unlabelled_views: ClassVar[tuple[View, ...]] = ("weak", "weak")
 

@@ -36,6 +36,7 @@ class PseudoLabel(SingleStage):
     name: ClassVar[str] = "pseudo-label"
     summary: ClassVar[str] = "its own sure predictions as labels (Lee, 2013)"
     Settings: ClassVar[type[Section]] = PseudoLabelSettings
+    recordable: ClassVar[bool] = True
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Classification of the labelled, and of the unlabelled by the network's own sure word."""
@@ -44,7 +45,7 @@ class PseudoLabel(SingleStage):
         own, other = logits[: len(labelled.ids)], logits[len(labelled.ids) :]
         terms = {"labelled": classification_loss(own, labelled.targets, task)}
         if len(other):
-            weight = self.settings.weight * min(1.0, (self.step + 1) / (self.settings.warm_up * self.steps))
+            weight = self.settings.weight * self.straight_up(self.settings.warm_up)
             guess = self.sure(other.detach())
             terms["unlabelled"] = weight * masked_loss(other, guess, self.settings.confidence, task)
         return terms

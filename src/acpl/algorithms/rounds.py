@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from acpl.algorithms.budget import BudgetSettings, within_budget
-from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Stage, single_draw
+from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Stage, StepByStep, single_draw
 from acpl.models import classification_loss
 from acpl.settings import Section
 from acpl.task import Task
@@ -30,19 +30,21 @@ class Guess(NamedTuple):
     """(n, classes) in [0, 1]; NaN where a class of a sample is left out."""
 
 
-class Rounds:
+class Rounds(StepByStep):
     """A warm-up on the labelled images, then rounds: label anew what the method chooses, and train on both.
 
     No sample changes its pool: what was said of it in one round is forgotten in the next.
     """
 
     Settings: ClassVar[type[Section]] = RoundSettings
+    recordable: ClassVar[bool] = True
 
     def __init__(self, settings: Any, context: Context) -> None:
         self.settings = settings
         self.context = context
         self._networks = context.build()
         self._guess = Guess(context.pools.unlabelled[:0], torch.empty(0, context.pools.classes))
+        self._guessed = torch.full_like(context.pools.table(), torch.nan, device=self._networks.device)
 
     def guess(self, index: int, look: Look) -> Guess:
         """The samples of round ``index`` (1 is the first) and their pseudo-labels."""
@@ -56,9 +58,9 @@ class Rounds:
         """A round's pseudo-labels."""
         if index == 0 or not self._goes_on(index):
             return None
-        self._guess = self.guess(index, look)
+        self._take(self.guess(index, look))
         if self.settings.fresh:
-            self._networks = self.context.build()
+            self._networks.become(self.context.build())
         return Record({"selected": len(self._guess.ids), "left": self._unlabelled - len(self._guess.ids)})
 
     def stage(self, index: int) -> Stage | None:
@@ -84,7 +86,7 @@ class Rounds:
         own, other = logits[: len(labelled.ids)], logits[len(labelled.ids) :]
         terms = {"labelled": classification_loss(own, labelled.targets, self.context.task)}
         if len(other):
-            terms["guessed"] = self.guessed_loss(other, self._targets(batch["guessed"].ids).to(other.device))
+            terms["guessed"] = self.guessed_loss(other, self._guessed[batch["guessed"].ids])
         return terms
 
     def guessed_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -112,7 +114,7 @@ class Rounds:
         """Go on from what ``state_dict`` gave."""
         self._networks.trained.load_state_dict(state["trained"])
         self._networks.average.load_state_dict(state["average"])
-        self._guess = Guess(state["ids"], state["targets"])
+        self._take(Guess(state["ids"], state["targets"]))
 
     @property
     def _unlabelled(self) -> int:
@@ -125,8 +127,10 @@ class Rounds:
         schedule = self.context.schedule
         return within_budget(stage, index, self.settings.steps, schedule, schedule.stages if self._unlabelled else 0)
 
-    def _targets(self, ids: Tensor) -> Tensor:
-        return self._guess.targets[torch.searchsorted(self._guess.ids, ids)]
+    def _take(self, guess: Guess) -> None:
+        self._guess = guess
+        self._guessed.fill_(torch.nan)
+        self._guessed[guess.ids.to(self._guessed.device)] = guess.targets.to(self._guessed.device)
 
 
 def hardened(probabilities: Tensor, task: Task) -> Tensor:

@@ -57,6 +57,7 @@ class S2MTS2(MeanTeacher):
     name: ClassVar[str] = "s2mts2"
     summary: ClassVar[str] = "self-supervised pre-training, then mean teacher (Liu et al., MLMI 2021)"
     Settings: ClassVar[type[Section]] = S2MTS2Settings
+    recordable: ClassVar[bool] = True
 
     def __init__(self, settings: S2MTS2Settings, context: Context) -> None:
         super().__init__(settings, context)
@@ -66,7 +67,7 @@ class S2MTS2(MeanTeacher):
         self._learner = nn.ModuleDict({"network": network, "projection": projection})
         self._keys = copy.deepcopy(self._learner).requires_grad_(False)
         self._queue = F.normalize(torch.randn(settings.queue, settings.dimensions), dim=1).to(device)
-        self._next = 0
+        self._next = torch.zeros((), dtype=torch.int64, device=device)
         self._seen: Tensor | None = None
 
     def networks(self) -> Learner:  # type: ignore[override]
@@ -106,11 +107,14 @@ class S2MTS2(MeanTeacher):
             return
         assert self._seen is not None
         with torch.no_grad():
-            for own, followed in zip(self._keys.parameters(), self._learner.parameters(), strict=True):
-                own.lerp_(followed, 1 - self.settings.momentum)
-        places = (self._next + torch.arange(len(self._seen))) % len(self._queue)
-        self._queue[places.to(self._queue.device)] = self._seen
-        self._next = int(places[-1] + 1) % len(self._queue)
+            own: list[Tensor] = list(self._keys.parameters())
+            followed: list[Tensor] = list(self._learner.parameters())
+            torch._foreach_lerp_(own, followed, 1 - self.settings.momentum)
+        # A queue shorter than a batch keeps its last keys: two for one place would be written in any order.
+        seen = self._seen[-len(self._queue) :]
+        places = (self._next + torch.arange(len(seen), device=seen.device)) % len(self._queue)
+        self._queue[places] = seen
+        self._next.copy_((self._next + len(seen)) % len(self._queue))
 
     def state_dict(self) -> dict[str, Any]:
         """Projection, keys' encoder and queue besides."""
@@ -127,8 +131,8 @@ class S2MTS2(MeanTeacher):
         super().load_state_dict(state)
         self._learner.load_state_dict(state["learner"])
         self._keys.load_state_dict(state["keys"])
-        self._queue = state["queue"].clone().to(self._queue.device)
-        self._next = state["next"]
+        self._queue.copy_(state["queue"])
+        self._next.copy_(state["next"])
 
     @property
     def _pretraining_steps(self) -> int:
@@ -141,7 +145,9 @@ class S2MTS2(MeanTeacher):
         return projected.float()
 
 
-def joint_contrastive(query: Tensor, keys: Tensor, others: Tensor, temperature: float, spread: float) -> Tensor:
+def joint_contrastive(
+    query: Tensor, keys: Tensor, others: Tensor, temperature: float, spread: float | Tensor
+) -> Tensor:
     """The expected contrastive loss over a Gaussian of positive keys, in closed form (Cai et al., 2020, eq. 8).
 
     ``query`` (n, d) and ``keys`` (n, m, d) are of unit length, ``others`` (q, d) are keys of other images. Σ is the

@@ -1,20 +1,20 @@
 """What methods share that train once, on labelled and unlabelled images side by side."""
 
 from collections.abc import Mapping
-from math import ceil, exp
+from math import ceil
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from acpl.algorithms.budget import BudgetSettings, usual_steps
-from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Stage
+from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Stage, StepByStep
 from acpl.data.augment import View
 from acpl.models import Outputs, probabilities
 from acpl.settings import Section
 
 
-class SingleStage:
+class SingleStage(StepByStep):
     """One stage; every step shows ``batch_size`` labelled and as many unlabelled images.
 
     Without ``steps`` it lasts as long as ACPL would if it selected everything: the warm-up's epochs over the labelled
@@ -22,6 +22,7 @@ class SingleStage:
     """
 
     Settings: ClassVar[type[Section]] = BudgetSettings
+    recordable: ClassVar[bool] = True
     labelled_views: ClassVar[tuple[View, ...]] = ("weak",)
     unlabelled_views: ClassVar[tuple[View, ...]] = ("weak",)
     title: ClassVar[str] = "training"
@@ -30,7 +31,8 @@ class SingleStage:
         self.settings = settings
         self.context = context
         self._networks = context.build()
-        self.step = 0
+        self.step = torch.zeros((), dtype=torch.int64, device=self._networks.device)
+        """Steps taken: a tensor, so that a recorded step counts."""
 
     def networks(self) -> Averaged:
         """The network and its averaged copy."""
@@ -82,12 +84,15 @@ class SingleStage:
         """Go on from what ``state_dict`` gave."""
         self._networks.trained.load_state_dict(state["trained"])
         self._networks.average.load_state_dict(state["average"])
-        self.step = state["step"]
+        self.step.copy_(state["step"])
 
-    def ramp_up(self, share: float) -> float:
+    def ramp_up(self, share: float) -> Tensor:
         """From exp(-5) at the start to 1 after this share of the steps, as Laine & Aila and Mean Teacher have it."""
-        progress = min(1.0, (self.step + 1) / max(1.0, share * self.steps))
-        return exp(-5 * (1 - progress) ** 2)
+        return torch.exp(-5 * (1 - self.straight_up(share)) ** 2)
+
+    def straight_up(self, share: float) -> Tensor:
+        """From 0 to 1 after this share of the steps, in a straight line."""
+        return ((self.step + 1) / max(1.0, share * self.steps)).clamp_max(1.0)
 
     def student(self, images: Tensor) -> Outputs:
         """The network that is trained."""

@@ -44,6 +44,7 @@ class SRCMT(SingleStage):
     name: ClassVar[str] = "src-mt"
     summary: ClassVar[str] = "mean teacher that also keeps the relations of samples (Liu et al., TMI 2020)"
     Settings: ClassVar[type[Section]] = SRCMTSettings
+    recordable: ClassVar[bool] = True
     labelled_views: ClassVar[tuple[View, ...]] = ("weak", "weak")
     unlabelled_views: ClassVar[tuple[View, ...]] = ("weak", "weak")
 
@@ -51,18 +52,18 @@ class SRCMT(SingleStage):
         super().__init__(settings, context)
         counts = context.pools.targets(context.pools.given).sum(dim=0)
         weights = 1 / counts.clamp_min(1)
-        self._weights = weights / weights.mean() if settings.class_weights else torch.ones_like(weights)
+        weights = weights / weights.mean() if settings.class_weights else torch.ones_like(weights)
+        self._weights = weights.to(self._networks.device)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Classification of the labelled; from ``start`` on, consistency and relation of all."""
         out = self.student(torch.cat([part.images for part in batch.values()]))
         labelled = batch["labelled"]
         terms = {"labelled": classification_loss(out.logits[: len(labelled.ids)], labelled.targets, self.context.task)}
-        if self.step < self.settings.start * self.steps:
-            return terms
         seen = self.teacher(torch.cat([part.more[0] for part in batch.values()]))
-        weight = self.settings.weight * self.ramp_up(self.settings.ramp)
-        apart = (self.sure(out.logits) - self.sure(seen.logits)).square() * self._weights.to(out.logits.device)
+        begun = self.step >= self.settings.start * self.steps
+        weight = self.settings.weight * self.ramp_up(self.settings.ramp) * begun
+        apart = (self.sure(out.logits) - self.sure(seen.logits)).square() * self._weights
         between = (relations(out.features) - relations(seen.features)).square().sum(dim=1).mean()
         return {
             **terms,

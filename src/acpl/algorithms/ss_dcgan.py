@@ -51,6 +51,7 @@ class SSDCGAN(SingleStage):
     name: ClassVar[str] = "ss-dcgan"
     summary: ClassVar[str] = "a GAN whose discriminator classifies (Diaz-Pinto et al., TMI 2019)"
     Settings: ClassVar[type[Section]] = SSDCGANSettings
+    recordable: ClassVar[bool] = True
 
     def __init__(self, settings: SSDCGANSettings, context: Context) -> None:
         super().__init__(settings, context)

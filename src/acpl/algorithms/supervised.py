@@ -15,6 +15,7 @@ class Supervised(SingleStage):
 
     name: ClassVar[str] = "supervised"
     summary: ClassVar[str] = "the labelled images alone"
+    recordable: ClassVar[bool] = True
 
     def stage(self, index: int) -> Stage | None:
         """All of it in one."""

@@ -33,12 +33,13 @@ class TCSE(SingleStage):
     name: ClassVar[str] = "tcse"
     summary: ClassVar[str] = "consistency under quarter turns, mirrors and noise (Li et al., BMVC 2018)"
     Settings: ClassVar[type[Section]] = TCSESettings
+    recordable: ClassVar[bool] = True
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Classification of the labelled as they are, consistency of all when turned."""
         images = torch.cat([part.images for part in batch.values()])
         labelled = batch["labelled"]
-        turned = quarter_turns(images, torch.randint(8, (len(images),)))
+        turned = quarter_turns(images, torch.randint(8, (len(images),), device=images.device))
         turned = turned + self.settings.noise * torch.randn_like(turned)
         logits = self.student(torch.cat([labelled.images, turned])).logits
         own, moved = logits[: len(labelled.ids)], logits[len(labelled.ids) :]
@@ -52,9 +53,9 @@ class TCSE(SingleStage):
 
 def quarter_turns(images: Tensor, how: Tensor) -> Tensor:
     """Each square image (n, c, s, s) turned by ``how % 4`` quarters, and mirrored where ``how`` (n,) is 4 or more."""
-    turned = torch.empty_like(images)
-    for way in range(8):
-        rows = (how == way).to(images.device)
-        moved = torch.rot90(images[rows], way % 4, dims=(2, 3))
-        turned[rows] = moved.flip(3) if way >= 4 else moved
-    return turned
+    side = images.shape[-1]
+    places = torch.arange(side * side, device=images.device).view(side, side)
+    turns = [torch.rot90(places, quarters) for quarters in range(4)]
+    ways = torch.stack([*turns, *(turn.flip(1) for turn in turns)]).flatten(1)
+    moved = images.flatten(2).gather(2, ways[how][:, None].expand(-1, images.shape[1], -1))
+    return moved.view_as(images).contiguous(memory_format=torch.channels_last)

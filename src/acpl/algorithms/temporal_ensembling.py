@@ -33,12 +33,12 @@ class TemporalEnsembling(SingleStage):
     name: ClassVar[str] = "temporal-ensembling"
     summary: ClassVar[str] = "consistency with a sample's earlier predictions (Laine & Aila, ICLR 2017)"
     Settings: ClassVar[type[Section]] = TemporalEnsemblingSettings
+    recordable: ClassVar[bool] = True
 
     def __init__(self, settings: TemporalEnsemblingSettings, context: Context) -> None:
         super().__init__(settings, context)
-        count = int(torch.cat([context.pools.labelled, context.pools.unlabelled]).max()) + 1
-        self._memory = torch.zeros(count, context.pools.classes)
-        self._visits = torch.zeros(count)
+        self._memory = torch.zeros_like(context.pools.table(), device=self._networks.device)
+        self._visits = torch.zeros_like(self._memory[:, 0])
         self._said: Tensor | None = None
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -46,15 +46,15 @@ class TemporalEnsembling(SingleStage):
         ids = torch.cat([part.ids for part in batch.values()])
         logits = self.student(torch.cat([part.images for part in batch.values()])).logits
         said = self.sure(logits)
-        self._said = said.detach().cpu()
+        self._said = said.detach()
         labelled = batch["labelled"]
-        terms = {"labelled": classification_loss(logits[: len(labelled.ids)], labelled.targets, self.context.task)}
         visits = self._visits[ids]
-        if (visits > 0).any():
-            corrected = self._memory[ids] / (1 - self.settings.momentum**visits).clamp_min(1e-6)[:, None]
-            apart = (said - corrected.to(said.device)).square().mean(dim=1) * (visits > 0).to(said.device)
-            terms["consistency"] = self.settings.weight * self.ramp_up(self.settings.ramp) * apart.mean()
-        return terms
+        corrected = self._memory[ids] / (1 - self.settings.momentum**visits).clamp_min(1e-6)[:, None]
+        apart = (said - corrected).square().mean(dim=1) * (visits > 0)
+        return {
+            "labelled": classification_loss(logits[: len(labelled.ids)], labelled.targets, self.context.task),
+            "consistency": self.settings.weight * self.ramp_up(self.settings.ramp) * apart.mean(),
+        }
 
     def after_step(self, batch: Batch) -> None:
         """The samples' averages take in what was said of them."""
@@ -71,4 +71,5 @@ class TemporalEnsembling(SingleStage):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
         super().load_state_dict(state)
-        self._memory, self._visits = state["memory"].clone(), state["visits"].clone()
+        self._memory.copy_(state["memory"])
+        self._visits.copy_(state["visits"])

@@ -49,6 +49,7 @@ class UPS(Rounds):
     name: ClassVar[str] = "ups"
     summary: ClassVar[str] = "positive and negative pseudo-labels that survive dropout (Rizve et al., ICLR 2021)"
     Settings: ClassVar[type[Section]] = UPSSettings
+    recordable: ClassVar[bool] = True
 
     def guess(self, index: int, look: Look) -> Guess:
         """Every sample with at least one class decided; NaN for the others of its classes."""

@@ -45,6 +45,10 @@ class Pools:
             raise ValueError(f"{len(without)} samples have no target, the first is {int(without[0])}")
         return targets
 
+    def table(self) -> Tensor:
+        """(greatest id + 1, classes): every target by id, NaN where an id has none."""
+        return self._targets
+
     def select(self, ids: Tensor, targets: Tensor) -> None:
         """D_S: these unlabelled samples, pseudo-labelled with ``targets`` (n, classes) in [0, 1]."""
         if len(self.selected):

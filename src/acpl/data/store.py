@@ -18,6 +18,7 @@ class ImageStore:
         self.images = images
         self._row = torch.full((int(ids.max()) + 1 if len(ids) else 0,), -1, dtype=torch.int64)
         self._row[ids] = torch.arange(len(ids))
+        self._row = self._row.to(images.device)
 
     @classmethod
     def of(cls, stored: Stored, ids: Tensor) -> "ImageStore":
@@ -34,11 +35,23 @@ class ImageStore:
         """Height and width in pixels."""
         return int(self.images.shape[2])
 
-    def gather(self, ids: Tensor) -> Tensor:
-        """uint8 (n, channels, height, width) of these ids."""
+    def require(self, ids: Tensor) -> None:
+        """Refuse ids whose image is not here: once for a whole pool, since ``gather`` does not look."""
+        ids = ids.to(self._row.device)
         if len(ids) and (int(ids.max()) >= len(self._row) or (self._row[ids] < 0).any()):
             raise KeyError("a sample was asked for whose image is not in this store")
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """uint8 (n, channels, height, width) of these ids, which lie where the images do."""
         return self.images[self._row[ids]]
+
+    def gather_into(self, images: Tensor, ids: Tensor) -> None:
+        """The same, written to ``images``."""
+        torch.index_select(self.images, 0, self._row[ids], out=images)
+
+    def on(self, device: torch.device) -> "ImageStore":
+        """All images in the memory of this device."""
+        return ImageStore(self.ids, self.images.to(device))
 
     def statistics(self, sample: int = 2000) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel in [0, 1], from at most ``sample`` evenly spread images."""

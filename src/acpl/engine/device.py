@@ -37,8 +37,8 @@ class Device:
             yield
 
 
-def seed_everything(*numbers: int) -> torch.Generator:
-    """Seed torch's global generator from ``numbers``, and return another for the augmentation's draws.
+def seed_everything(*numbers: int) -> int:
+    """Seed torch's global generators from ``numbers``, and return another seed for the order and the augmentation.
 
     Called at each epoch with the run's seed, the stage and the epoch: what is random in an epoch depends on
     where it is in the run and on nothing that went before.
@@ -47,4 +47,4 @@ def seed_everything(*numbers: int) -> torch.Generator:
     for number in numbers:
         mixed = (mixed * 1_000_003 + number + 1) % (2**62)
     torch.manual_seed(mixed)
-    return torch.Generator().manual_seed(mixed ^ 0x5EED)
+    return mixed ^ 0x5EED

@@ -7,35 +7,70 @@ from acpl.algorithms.contract import Views
 from acpl.data.augment import normalise
 from acpl.data.store import ImageStore
 from acpl.engine.device import Device
+from acpl.engine.feed import feed_for
+from acpl.engine.recording import Recording, Repeated
 from acpl.models import Classifier, probabilities
 from acpl.task import Task
 
 BATCH = 256
 
 
-@torch.no_grad()
-def infer(
-    network: Classifier,
-    store: ImageStore,
-    ids: Tensor,
-    *,
-    task: Task,
-    mean: Tensor,
-    std: Tensor,
-    device: Device,
-) -> Views:
-    """Features and probabilities of ``ids`` in their order, float32, on the device; the network is put back."""
-    training = network.training
-    network.eval()
-    features, outputs = [], []
-    for chunk in torch.split(ids, BATCH):
-        images = normalise(store.gather(chunk).to(device.torch), mean, std)
-        with device.autocast():
-            out = network(images.contiguous(memory_format=torch.channels_last))
-        features.append(out.features.float())
-        outputs.append(probabilities(out.logits, task))
-    network.train(training)
-    if not features:
-        width, classes = network.head.in_features, network.head.out_features
-        return Views(torch.empty(0, width, device=device.torch), torch.empty(0, classes, device=device.torch))
-    return Views(torch.cat(features), torch.cat(outputs))
+class Inference:
+    """Features and probabilities of samples by id, float32, on the device; the network is put back as it was.
+
+    With a ``recording`` every batch is filled up to one size, so that it is recorded once and replayed for as long as
+    the network's tensors stay where they are.
+    """
+
+    def __init__(
+        self,
+        network: Classifier,
+        store: ImageStore,
+        *,
+        task: Task,
+        mean: Tensor,
+        std: Tensor,
+        device: Device,
+        recording: Recording | None = None,
+    ) -> None:
+        self.network = network
+        self._store, self._task, self._device = store, task, device
+        self._mean, self._std = mean, std
+        self._feed = feed_for(store, device)
+        self._fills_up = recording is not None
+        self._work = Repeated(self._look, recording)
+        self._seen: Views | None = None
+
+    @torch.no_grad()
+    def __call__(self, ids: Tensor) -> Views:
+        """In the order of ``ids``."""
+        self._store.require(ids)
+        training = self.network.training
+        self.network.eval()
+        missing = -len(ids) % BATCH if self._fills_up else 0
+        padded = torch.cat([ids, ids[-1:].expand(missing)])
+        whole = len(padded) // BATCH * BATCH
+        found = [*self._batches(padded[:whole].view(-1, BATCH)), *self._batches(padded[whole:].view(1, -1))]
+        self.network.train(training)
+        if not found:
+            head = self.network.head
+            return Views(head.weight.new_empty(0, head.in_features), head.weight.new_empty(0, head.out_features))
+        return Views(*(torch.cat(parts)[: len(ids)] for parts in zip(*found, strict=True)))
+
+    def _batches(self, orders: Tensor) -> list[Views]:
+        found: list[Views] = []
+        if orders.numel() == 0:
+            return found
+        self._feed.begin({"all": orders})
+        for number in range(len(orders)):
+            self._feed.load(number)
+            self._work()
+            assert self._seen is not None
+            found.append(Views(*(values.clone() for values in self._seen)))
+        return found
+
+    def _look(self) -> None:
+        images = normalise(self._feed.images("all"), self._mean, self._std)
+        with self._device.autocast():
+            out = self.network(images.contiguous(memory_format=torch.channels_last))
+        self._seen = Views(out.features.float(), probabilities(out.logits, self._task))

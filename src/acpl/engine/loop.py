@@ -5,77 +5,104 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from acpl.algorithms.contract import Batch, Draw, Method, Networks, Samples, Stage, Views
-from acpl.config import Config
-from acpl.data.augment import Augmentation, augment_as, normalise
-from acpl.data.pools import Pools
-from acpl.data.store import ImageStore
-from acpl.engine.device import Device, seed_everything
-from acpl.engine.inference import infer
+from acpl.algorithms.contract import Method, Networks, Stage, Views
+from acpl.engine.checkpoints import Checkpoints, Place
+from acpl.engine.device import seed_everything
+from acpl.engine.inference import Inference
 from acpl.engine.monitor import Monitor
 from acpl.engine.run_folder import RunFolder
+from acpl.engine.step import TrainingStep, Workbench, epoch_order, fresh_optimiser, kind, rate, restart, set_rate
+from acpl.engine.stopping import Stop, Stopped
+from acpl.errors import UserError
 from acpl.evaluation import auroc, defined_mean
 from acpl.models import Classifier
 from acpl.task import Task
 
 Floats = npt.NDArray[np.float64]
-LOSSES_EVERY = 10  # steps between two readings of the losses: reading waits for the device
+_BETWEEN_STAGES = -2  # in the place of an epoch's number
+_NETWORKS = 3  # whose recorded looks are kept: the trained one, its average, another
+LOSSES_EVERY = 0.25  # seconds between two readings of the losses: reading waits for the device
 
 
 @dataclass
 class Trainer:
     """Everything a run needs while it trains."""
 
-    config: Config
+    bench: Workbench
     task: Task
     classes: list[str]
-    pools: Pools
-    images: ImageStore
     validation_ids: Tensor
     validation_truth: Tensor
-    device: Device
-    mean: Tensor
-    std: Tensor
     folder: RunFolder
+    checkpoints: Checkpoints
     monitor: Monitor
-    steps: int = 0
-    images_shown: int = 0
+    stop: Stop
+    place: Place = field(default_factory=Place)
     _best: Classifier | None = None
-    _best_score: float = -math.inf
+    _optimiser: torch.optim.Adam | None = None
+    _steps: dict[tuple[object, ...], TrainingStep] = field(default_factory=dict)
+    _inferences: list[Inference] = field(default_factory=list)
     _started: float = field(default_factory=time.perf_counter)
+    _losses_read: float = 0.0
 
-    def fit(self, method: Method) -> Classifier:
-        """Train to the end; the network that is kept: the last predictor, or the best on validation."""
-        index = 0
+    def fit(self, method: Method, state: Mapping[str, Any] | None = None) -> Classifier:
+        """Train to the end; the network that is kept: the last predictor, or the best on validation.
+
+        ``state`` is a checkpoint's: the run goes on where it was.
+        """
+        if state is not None:
+            self._go_on(method, state)
         while True:
-            record = method.before_stage(index, self)
-            if record is not None and record.candidates:
-                self.folder.write_stage(index, record.candidates, self.classes)
+            index = self.place.stage
+            summary: dict[str, float] = {}
+            if not self.place.inside:
+                seed_everything(self.bench.config.seed, index, _BETWEEN_STAGES)
+                record = method.before_stage(index, self)
+                if record is not None and record.candidates:
+                    self.folder.write_stage(index, record.candidates, self.classes)
+                summary = dict(record.summary) if record is not None else {}
             stage = method.stage(index)
             if stage is None:
                 break
-            summary = dict(record.summary) if record is not None else {}
-            self.folder.append_event({"event": "stage", "stage": index, "name": stage.name, **summary})
-            score = self._train(method, stage, index)
+            if not self.place.inside:
+                self.folder.append_event({"event": "stage", "stage": index, "name": stage.name, **summary})
+                self.place.enter(summary)
+            score = self._train(method, stage)
             method.after_stage(index)
             if stage.snapshot:
                 self.folder.write_weights(stage.name, method.networks().predictor.state_dict())
-            self.folder.write_checkpoint(index, {"stage": index, "steps": self.steps, **method.state_dict()})
-            self.monitor.say(_stage_line(stage.name, summary, score))
-            index += 1
-        if self.config.keep == "best" and self._best is not None:
+            self.monitor.say(_stage_line(stage.name, self.place.summary, score))
+            self.place.leave()
+            self._save(method)
+        if self.bench.config.keep == "best" and self._best is not None:
             return self._best
         return method.networks().predictor
 
     def __call__(self, network: Classifier, ids: Tensor) -> Views:
         """What ``network`` says of these samples: the method's look at the pools."""
-        return infer(network, self.images, ids, task=self.task, mean=self.mean, std=self.std, device=self.device)
+        known = [inference for inference in self._inferences if inference.network is network]
+        if not known:
+            bench = self.bench
+            known = [
+                Inference(
+                    network,
+                    bench.store,
+                    task=self.task,
+                    mean=bench.mean,
+                    std=bench.std,
+                    device=bench.device,
+                    recording=bench.recording(),
+                )
+            ]
+            self._inferences = [*known, *self._inferences][:_NETWORKS]
+        return known[0](ids)
 
     def on_validation(self, network: Classifier) -> tuple[Floats, Floats]:
         """Truth and what ``network`` says of the validation images, both (images, classes)."""
@@ -87,112 +114,134 @@ class Trainer:
         """The predictor that was best on validation so far."""
         return self._best
 
-    def _train(self, method: Method, stage: Stage, index: int) -> float:
-        networks = method.networks()
-        optimiser = torch.optim.Adam(
-            networks.trained.parameters(),
-            lr=self.config.learning_rate,
-            betas=self.config.betas,
-            eps=self.config.eps,
-            weight_decay=self.config.weight_decay,
-            fused=True,
-        )
+    def _train(self, method: Method, stage: Stage) -> float:
+        networks, place, config = method.networks(), self.place, self.bench.config
+        step = self._step_for(method, stage)
+        step.begin_stage(stage)
         self.monitor.begin(stage.name, stage.steps)
-        score, done, epoch = math.nan, 0, 0
-        while done < stage.steps:
-            steps = min(stage.epoch_steps, stage.steps - done)
+        while place.done < stage.steps:
+            steps = min(stage.epoch_steps, stage.steps - place.done)
             networks.trained.train()
-            losses = self._epoch(method, stage, optimiser, index, epoch, done, steps)
-            done += steps
-            epoch += 1
-            last = done >= stage.steps
-            if last or (self.config.validate_every and epoch % self.config.validate_every == 0):
-                score = self._validate(networks)
-            event = {"event": "epoch", "stage": index, "epoch": epoch, "step": self.steps, "losses": losses}
-            event["images"] = self.images_shown
-            if last or self.config.validate_every:
-                event["validation_auroc"] = score
-            event["seconds"] = round(time.perf_counter() - self._started, 3)
+            losses = self._epoch(method, stage, step, steps)
+            place.next_epoch(steps)
+            last = place.done >= stage.steps
+            if last or (config.validate_every and place.epoch % config.validate_every == 0):
+                place.score = self._validate(networks)
+            event = {"event": "epoch", "stage": place.stage, "epoch": place.epoch, "step": place.steps}
+            event |= {"losses": losses, "images": place.images}
+            if last or config.validate_every:
+                event["validation_auroc"] = place.score
+            event["seconds"] = round(self._seconds(), 3)
             self.folder.append_event(event)
+            if not last and self.checkpoints.due():
+                self._save(method)
         self.monitor.end()
-        return score
+        return place.score
 
-    def _epoch(
-        self,
-        method: Method,
-        stage: Stage,
-        optimiser: torch.optim.Adam,
-        index: int,
-        epoch: int,
-        done: int,
-        steps: int,
-    ) -> dict[str, float]:
-        generator = seed_everything(self.config.seed, index, epoch)
-        orders = {name: epoch_order(draw, steps, generator) for name, draw in stage.draws.items()}
-        if self.device.torch.type != "cpu":
-            generator = torch.Generator(self.device.torch).manual_seed(generator.initial_seed())
-        how = Augmentation(self.config.crop, self.config.ratio, self.config.flip)
-        totals: dict[str, Tensor] = {}
-        for step in range(steps):
-            for group in optimiser.param_groups:
-                group["lr"] = self.config.learning_rate * rate(self.config.schedule, (done + step) / stage.steps)
-            batch = {
-                name: self._samples(draw, orders[name][step], how, generator) for name, draw in stage.draws.items()
-            }
-            losses = self._step(method, batch, optimiser)
-            for name, loss in losses.items():
-                totals[name] = totals.get(name, torch.zeros_like(loss)) + loss
-            self.steps += 1
-            self.images_shown += sum(len(part.ids) for part in batch.values())
-            shown = {n: float(v) for n, v in losses.items()} if step % LOSSES_EVERY == 0 else {}
-            self.monitor.step(shown)
-        return {name: float(total) / steps for name, total in totals.items()}
+    def _epoch(self, method: Method, stage: Stage, step: TrainingStep, steps: int) -> dict[str, float]:
+        place, config, bench = self.place, self.bench.config, self.bench
+        seed = seed_everything(config.seed, place.stage, place.epoch)
+        bench.generator.manual_seed(seed)
+        on_cpu = bench.generator.device.type == "cpu"
+        source = bench.generator if on_cpu else torch.Generator().manual_seed(seed)
+        orders = {name: epoch_order(draw, steps, source) for name, draw in stage.draws.items()}
+        if place.random is not None:
+            place.set_random(bench.generator)
+        step.begin_epoch(orders, place.step, place.totals)
+        images = sum(draw.batch_size for draw in stage.draws.values())
+        current, factor = self._optimiser, math.nan
+        assert current is not None
+        for number in range(place.step, steps):
+            wanted = rate(config.schedule, (place.done + number) / stage.steps)
+            if wanted != factor:
+                factor = wanted
+                set_rate(current, config.learning_rate * factor)
+            step(number)
+            place.step += 1
+            place.steps += 1
+            place.images += images
+            now = time.perf_counter()
+            if now - self._losses_read > LOSSES_EVERY:
+                self._losses_read = now
+                self.monitor.step(step.losses())
+                self._refuse_nan(step, orders)
+            else:
+                self.monitor.step({})
+            if self.stop.asked and place.step < steps:
+                place.remember(step.totals(), bench.generator)
+                self._save(method)
+                raise Stopped(self.folder.path, place.steps)
+        self._refuse_nan(step, orders)
+        return {name: total / steps for name, total in step.totals().items()}
 
-    def _samples(self, draw: Draw, ids: Tensor, how: Augmentation, generator: torch.Generator) -> Samples:
-        images = normalise(self.images.gather(ids).to(self.device.torch), self.mean, self.std)
-        first, *more = (
-            augment_as(view, images, how, generator).contiguous(memory_format=torch.channels_last)
-            for view in draw.views
+    def _refuse_nan(self, step: TrainingStep, orders: Mapping[str, Tensor]) -> None:
+        bad = step.first_bad()
+        if bad is None:
+            return
+        ids = ", ".join(f"{name} {order[bad].tolist()}" for name, order in orders.items())
+        number = self.place.steps - self.place.step + bad + 1
+        saved = self.checkpoints.newest()
+        good = f"the last good checkpoint is {saved}" if saved is not None else "there is no checkpoint before it"
+        raise UserError(
+            f"the loss is not a number at step {number} (batch ids: {ids}); {good}; "
+            "a smaller learning_rate or precision 32 may help"
         )
-        targets = self.pools.targets(ids) if draw.known else torch.full((len(ids), self.pools.classes), torch.nan)
-        return Samples(ids, first, targets.to(self.device.torch), tuple(more))
 
-    def _step(self, method: Method, batch: Batch, optimiser: torch.optim.Adam) -> Mapping[str, Tensor]:
-        with self.device.autocast():
-            losses = method.losses(batch)
-        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        method.after_step(batch)
-        return {name: loss.detach() for name, loss in losses.items()}
+    def _step_for(self, method: Method, stage: Stage) -> TrainingStep:
+        """The step for a stage; its optimiser has seen nothing yet, unless the run goes on inside the stage."""
+        parameters = list(method.networks().trained.parameters())
+        optimiser = self._optimiser
+        if optimiser is None or not _same(parameters, optimiser.param_groups[0]["params"]):
+            optimiser = self._optimiser = fresh_optimiser(method, self.bench.config, self.bench.device)
+            self._steps.clear()
+        elif self.place.fresh:
+            restart(optimiser)
+        found = self._steps.get(kind(stage))
+        if found is None:
+            found = self._steps[kind(stage)] = TrainingStep(self.bench, method, stage, optimiser)
+        return found
 
     def _validate(self, networks: Networks) -> float:
         if len(self.validation_ids) == 0:
             return math.nan
         value = float(defined_mean(auroc(*self.on_validation(networks.predictor))))
-        if value > self._best_score:
-            self._best_score, self._best = value, copy.deepcopy(networks.predictor)
+        if value > self.place.best_score:
+            self.place.best_score = value
+            if self._best is None:
+                self._best = copy.deepcopy(networks.predictor)
+            else:
+                self._best.load_state_dict(networks.predictor.state_dict())
         return value
 
+    def _seconds(self) -> float:
+        return self.place.seconds + time.perf_counter() - self._started
 
-def epoch_order(draw: Draw, steps: int, generator: torch.Generator) -> Tensor:
-    """(steps, batch_size) ids: pass after pass over the pool, each in a new order, cut to length.
+    def _save(self, method: Method) -> None:
+        self.checkpoints.write(
+            {
+                "place": self.place.state_dict(self._seconds()),
+                "events": self.folder.events_size(),
+                "method": method.state_dict(),
+                "optimiser": None if self._optimiser is None else self._optimiser.state_dict(),
+                "best": None if self._best is None else self._best.state_dict(),
+            },
+            self.place.steps,
+        )
 
-    Every batch is full: a pool smaller than what an epoch needs is passed again.
-    """
-    needed = steps * draw.batch_size
-    passes = math.ceil(needed / len(draw.ids))
-    order = torch.cat([torch.randperm(len(draw.ids), generator=generator) for _ in range(passes)])
-    return draw.ids[order[:needed]].view(steps, draw.batch_size)
+    def _go_on(self, method: Method, state: Mapping[str, Any]) -> None:
+        self.place.load_state_dict(state["place"])
+        self.folder.cut_events(state["events"])
+        method.load_state_dict(state["method"])
+        if state["optimiser"] is not None:
+            self._optimiser = fresh_optimiser(method, self.bench.config, self.bench.device)
+            self._optimiser.load_state_dict(state["optimiser"])
+        if state["best"] is not None:
+            self._best = copy.deepcopy(method.networks().predictor)
+            self._best.load_state_dict(state["best"])
 
 
-def rate(schedule: str, progress: float) -> float:
-    """What the learning rate is multiplied by at this share of the stage."""
-    if schedule == "step":
-        return 0.1 if progress >= 0.7 else 1.0
-    if schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * progress))
-    return 1.0
+def _same(parameters: list[torch.nn.Parameter], others: list[torch.nn.Parameter]) -> bool:
+    return len(parameters) == len(others) and all(a is b for a, b in zip(parameters, others, strict=True))
 
 
 def _stage_line(name: str, summary: Mapping[str, float], score: float) -> str:

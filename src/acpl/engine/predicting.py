@@ -18,7 +18,7 @@ from acpl.data.files import SUFFIXES, ImageFiles
 from acpl.data.store import BadFile, ImageStore
 from acpl.data.workers import Progress, nothing
 from acpl.engine.device import Device
-from acpl.engine.inference import BATCH, infer
+from acpl.engine.inference import BATCH, Inference
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import build_network
 from acpl.errors import UserError
@@ -52,7 +52,8 @@ class Predictor(NamedTuple):
         """(samples, classes) probabilities of these ids in their order."""
         mean = torch.tensor(self.card.mean, device=self.device.torch)
         std = torch.tensor(self.card.std, device=self.device.torch)
-        views = infer(self.network, images, ids, task=Task(self.card.task), mean=mean, std=std, device=self.device)
+        look = Inference(self.network, images, task=Task(self.card.task), mean=mean, std=std, device=self.device)
+        views = look(ids)
         reported: Floats = views.probabilities[:, : len(self.card.classes)].double().cpu().numpy()
         return reported
 

@@ -1,14 +1,15 @@
 """The folder a run leaves behind: written once, read by everything that comes after."""
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-import torch
 import yaml
 from torch import Tensor
 
@@ -16,8 +17,6 @@ from acpl.config import Config, ThresholdRule
 from acpl.data.decode import Aspect
 from acpl.errors import UserError
 from acpl.task import Task
-
-KEPT_CHECKPOINTS = 2
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,40 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path) -> "RunFolder":
-        """A new folder; one that exists is refused, for nothing is ever written over."""
+    def create(cls, path: Path, config: Config) -> "RunFolder":
+        """A new folder that has its configuration from the first moment on; one that exists is refused."""
+        if path.exists():
+            raise UserError(f"{path} exists; choose another --out, nothing is ever written over")
+        beside = cls(path.with_name(f".{path.name}.{os.getpid()}.part"))
         try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            raise UserError(f"{path} exists; choose another --out, nothing is ever written over") from None
+            beside.path.mkdir(parents=True)
+            beside.write_config(config)
+            beside.path.rename(path)
         except OSError as error:
             raise UserError(f"{path} cannot be made: {error.strerror}") from None
         return cls(path)
+
+    @classmethod
+    def open_unfinished(cls, path: Path) -> "RunFolder":
+        """The folder of a run that was cut short."""
+        if not (path / "config.yaml").is_file():
+            raise UserError(f"{path} is not a run folder: it has no config.yaml")
+        if (path / "model.safetensors").is_file():
+            raise UserError(f"{path} holds a run that is done: there is nothing to resume")
+        return cls(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process works on a run at a time; the lock goes with the process, however it ends."""
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"{self.path} is being worked on by another process") from None
+            yield
+        finally:
+            os.close(folder)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -76,6 +100,12 @@ class RunFolder:
         if not (path / "model.safetensors").is_file():
             raise UserError(f"{path} holds a run that did not finish: it has no model.safetensors")
         return cls(path)
+
+    def remove_if_untrained(self) -> None:
+        """Leave nothing behind of a run that was refused before it began."""
+        if {entry.name for entry in self.path.iterdir()} <= {"config.yaml"}:
+            (self.path / "config.yaml").unlink(missing_ok=True)
+            self.path.rmdir()
 
     def write_config(self, config: Config) -> None:
         """``config.yaml``: the whole configuration, resolved."""
@@ -99,6 +129,16 @@ class RunFolder:
         with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(event, allow_nan=True) + "\n")
 
+    def events_size(self) -> int:
+        """How many bytes ``events.jsonl`` has."""
+        file = self.path / "events.jsonl"
+        return file.stat().st_size if file.exists() else 0
+
+    def cut_events(self, size: int) -> None:
+        """Forget the events after a checkpoint: what they tell will happen again."""
+        if self.events_size() > size:
+            os.truncate(self.path / "events.jsonl", size)
+
     def events(self) -> list[dict[str, Any]]:
         """Every event in order."""
         file = self.path / "events.jsonl"
@@ -118,20 +158,6 @@ class RunFolder:
         beside = target.with_suffix(".part")
         pd.DataFrame(flat).to_parquet(beside, index=False)
         beside.replace(target)
-
-    def write_checkpoint(self, index: int, state: Mapping[str, Any]) -> None:
-        """``checkpoints/NN.pt``: all of a method's state after stage NN; the last two are kept."""
-        folder = self.path / "checkpoints"
-        folder.mkdir(exist_ok=True)
-        target = folder / f"{index:02d}.pt"
-        beside = target.with_suffix(".part")
-        with beside.open("wb") as file:
-            torch.save(dict(state), file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-        for old in sorted(folder.glob("*.pt"))[:-KEPT_CHECKPOINTS]:
-            old.unlink()
 
     def write_weights(self, name: str, weights: Mapping[str, Tensor]) -> None:
         """``NAME.safetensors``: weights that cannot run code."""

@@ -1,7 +1,9 @@
 """From a configuration to a trained run folder."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +18,66 @@ from acpl.data.pools import Pools
 from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum, draw_labelled
 from acpl.data.workers import Progress, nothing
+from acpl.engine.checkpoints import Checkpoints
 from acpl.engine.device import Device, seed_everything
+from acpl.engine.feed import near
 from acpl.engine.loop import Trainer
 from acpl.engine.monitor import Monitor
 from acpl.engine.run_folder import ModelCard, RunFolder
+from acpl.engine.step import Workbench
+from acpl.engine.stopping import Stop
 from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
 from acpl.errors import UserError
 from acpl.models import Classifier, WeightAverage, build_classifier, check_backbone, expected_statistics
 from acpl.task import Task
 
 Rows = npt.NDArray[np.int64]
+# Settings that decide where and how a run computes, not what.
+MAY_CHANGE = ("device", "cache", "cuda_graphs", "store_share", "checkpoint_minutes")
 # What the first weights are drawn with; stages and epochs use other numbers in this place.
 _FIRST_WEIGHTS = 1_000_000
 
 
 def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
-    """Train as ``config`` says; the test part is not opened."""
-    settings = config.method_settings()
+    """Train as ``config`` says in a new folder; the test part is not opened."""
+    config.method_settings()
     check_backbone(config.backbone, config.weights)
+    Device.choose(config.device, config.precision)
+    folder = RunFolder.create(out, config)
+    with folder.locked():
+        try:
+            _train(config, folder, monitor)
+        except UserError:
+            folder.remove_if_untrained()
+            raise
+    return folder
+
+
+def resume_training(out: Path, monitor: Monitor, changes: Mapping[str, Any]) -> RunFolder:
+    """Go on with the run in ``out``, exactly where its newest whole checkpoint was; ``changes`` are refused by name."""
+    folder = RunFolder.open_unfinished(out)
+    with folder.locked():
+        config = folder.config()
+        _train(_unchanged(config, changes), folder, monitor)
+    return folder
+
+
+def _unchanged(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The run's configuration; only where and how fast it runs may be told anew."""
+    told = config.model_dump()
+    for name, value in changes.items():
+        old = told["settings"][name] if name in told["settings"] else told.get(name)
+        changed = Config.parse({**told, name: value}).model_dump() if name in told else None
+        new = changed[name] if changed is not None else value
+        if name not in MAY_CHANGE and str(new) != str(old):
+            raise UserError(f"{name} was {old} when this run began and cannot be {new} now; --resume takes no changes")
+        if changed is not None:
+            told = changed
+    return Config.parse(told)
+
+
+def _train(config: Config, folder: RunFolder, monitor: Monitor) -> None:
+    settings = config.method_settings()
     device = Device.choose(config.device, config.precision)
     source = source_of(config, monitor.progress)
     for sentence in source.said:
@@ -73,8 +117,12 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
     )
     seed_everything(config.seed, _FIRST_WEIGHTS)
 
+    first_weights = None if config.init_from is None else weights_of_run(config.init_from, card)
+
     def build() -> Averaged:
         network = build_network(card, dropout=config.dropout, weights=config.weights)
+        if first_weights is not None:
+            network.load_state_dict(first_weights, strict=False)
         network = network.to(device.torch, memory_format=torch.channels_last)  # type: ignore[call-overload]
         return Averaged(network, WeightAverage(network, config.averaging, config.averaging_statistics))
 
@@ -89,31 +137,43 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
     )
     method = algorithms.find(config.method)(settings, context)
 
-    folder = RunFolder.create(out)
+    checkpoints = Checkpoints(folder.path / "checkpoints", config.checkpoint_minutes)
+    state, broken = checkpoints.read()
+    for checkpoint in broken:
+        monitor.say(f"broken checkpoint passed over: {checkpoint}")
     folder.write_config(config.model_copy(update={"split_checksum": fingerprint}))
     folder.write_split(split)
+    if state is None:
+        folder.cut_events(0)
     monitor.say(
         f"{config.data}: {len(pools.labelled)} labelled, {len(pools.unlabelled)} unlabelled, "
         f"{int(validation.sum())} validation images; {manifest.task}, {reported} classes; {device.torch}"
     )
-    trainer = Trainer(
+    stop = Stop()
+    bench = Workbench(
         config=config,
-        task=manifest.task,
-        classes=list(manifest.classes),
-        pools=pools,
-        images=dataset.images,
-        validation_ids=torch.from_numpy(manifest.ids[validation]),
-        validation_truth=torch.from_numpy(dataset.manifest.labels[validation]),
         device=device,
+        store=near(dataset.images, device, config.store_share),
+        pools=pools,
         mean=torch.tensor(mean, device=device.torch),
         std=torch.tensor(std, device=device.torch),
-        folder=folder,
-        monitor=monitor,
+        generator=torch.Generator(device.torch),
     )
-    kept = trainer.fit(method)
+    trainer = Trainer(
+        bench=bench,
+        task=manifest.task,
+        classes=list(manifest.classes),
+        validation_ids=torch.from_numpy(manifest.ids[validation]),
+        validation_truth=torch.from_numpy(dataset.manifest.labels[validation]),
+        folder=folder,
+        checkpoints=checkpoints,
+        monitor=monitor,
+        stop=stop,
+    )
+    with stop.listening():
+        kept = trainer.fit(method, state)
     folder.write_card(_with_thresholds(card, trainer, kept))
     folder.write_weights("model", kept.state_dict())
-    return folder
 
 
 def _with_thresholds(card: ModelCard, trainer: Trainer, kept: Classifier) -> ModelCard:
@@ -129,9 +189,23 @@ def _with_thresholds(card: ModelCard, trainer: Trainer, kept: Classifier) -> Mod
     for name in trainer.folder.weight_names():
         network = build_network(card)
         network.load_state_dict(trainer.folder.read_weights(name))
-        seen = trainer.on_validation(network.to(trainer.device.torch))
+        seen = trainer.on_validation(network.to(trainer.bench.device.torch))
         snapshots[name] = set_on_validation(card.classes, *seen)[0]
     return replace(card, thresholds=thresholds, snapshot_thresholds=snapshots)
+
+
+def weights_of_run(run: Path, card: ModelCard) -> dict[str, torch.Tensor]:
+    """A finished run's weights to start from; without those of its head where the classes are others."""
+    folder = RunFolder.open(run)
+    other = folder.card()
+    for name in ("backbone", "channels", "activation"):
+        mine, theirs = getattr(card, name), getattr(other, name)
+        if mine != theirs:
+            raise UserError(f"init_from: {run} has {name} {theirs}, but this run has {mine}")
+    weights = folder.read_weights("model")
+    if (other.classes, other.normal_output) != (card.classes, card.normal_output):
+        weights = {name: value for name, value in weights.items() if not name.startswith("head.")}
+    return weights
 
 
 def source_of(config: Config, progress: Progress = nothing) -> Source:

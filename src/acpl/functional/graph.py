@@ -36,7 +36,9 @@ def affinity(features: Tensor, k: int, power: float = 3.0) -> Tensor:
     ends = torch.stack([rows[other], index[other]])
     both = torch.cat([ends, ends.flip(0)], dim=1)
     halves = torch.cat([weight[other]] * 2) / 2
-    graph = torch.sparse_coo_tensor(both, halves, (count, count), check_invariants=False).coalesce()
+    # Said aloud, since torch warns of silence.
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+        graph = torch.sparse_coo_tensor(both, halves, (count, count)).coalesce()
     start, end = graph.indices()
     degree = torch.zeros(count, device=features.device).index_add_(0, start, graph.values())
     scale = torch.where(degree > 0, degree.clamp_min(1e-30).rsqrt(), torch.zeros_like(degree))

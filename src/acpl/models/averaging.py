@@ -32,13 +32,22 @@ class WeightAverage(nn.Module):
     def update(self, network: nn.Module, images: Tensor | None = None) -> None:
         """Move towards ``network``; ``images`` are shown to the copy when its statistics ask for it."""
         self.steps += 1
-        towards = 1.0 - min(1.0 - 1.0 / (int(self.steps) + 1), self.decay)
-        torch._foreach_lerp_(list(self.network.parameters()), list(network.parameters()), towards)
+        # A tensor, not a number: the step may be recorded once and replayed.
+        towards = (1.0 / (self.steps + 1)).clamp_min(1.0 - self.decay)
+        averages: list[Tensor] = list(self.network.parameters())
+        currents: list[Tensor] = list(network.parameters())
+        copies: list[tuple[Tensor, Tensor]] = []
         for average, current in zip(self.network.buffers(), network.buffers(), strict=True):
             if average.is_floating_point() and self.statistics != "copy":
-                average.lerp_(current, towards)
+                averages.append(average)
+                currents.append(current)
             else:
-                average.copy_(current)
+                copies.append((average, current))
+        apart = list(torch._foreach_sub(currents, averages))
+        torch._foreach_mul_(apart, towards)
+        torch._foreach_add_(averages, apart)
+        if copies:
+            torch._foreach_copy_([average for average, _ in copies], [current for _, current in copies])
         if self.statistics == "forward" and images is not None:
             self.network.train()
             self.network(images)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from acpl.errors import UserError
 from acpl.models import pretrained
 from acpl.models.classifier import Classifier
+from acpl.models.norms import fuse_norms
 from acpl.settings import unknown
 
 Activation = Literal["relu", "leaky-relu"]
@@ -53,6 +54,7 @@ def build_classifier(
         network, features = _densenet(backbone, channels, weights)
     if activation == "leaky-relu":
         _replace_relu(network, lambda: nn.LeakyReLU(0.1, inplace=True))
+    fuse_norms(network)
     return Classifier(network, features, classes, dropout)
 
 
@@ -118,9 +120,21 @@ def _efficientnet_lite(channels: int, weights: str) -> tuple[nn.Module, int]:
     elif weights != pretrained.NONE:
         pretrained.load(network, pretrained.read_state(Path(weights)), weights, ignore=("_fc.",))
     _adapt_first_convolution(network._conv_stem, channels)
+    _pad_within_convolutions(network)
     features: int = network._fc.in_features
     network._fc = nn.Identity()
     return _PooledEfficientNet(network), features
+
+
+def _pad_within_convolutions(network: nn.Module) -> None:
+    """Let a convolution pad by itself what its own module pads beforehand, alike on both sides: a copy less."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d) and isinstance(
+            padding := getattr(module, "static_padding", None), nn.ZeroPad2d
+        ):
+            left, right, top, bottom = padding.padding
+            if (left, top) == (right, bottom):
+                module.padding, module.static_padding = (top, left), nn.Identity()
 
 
 def _densenet(name: str, channels: int, weights: str) -> tuple[nn.Module, int]:

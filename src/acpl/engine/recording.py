@@ -1,0 +1,78 @@
+"""Work of fixed shape, recorded once and replayed: a GPU is then told of a thousand kernels in one go."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+# Runs as written before the recording: libraries choose their kernels and the optimiser makes its state.
+WARM_RUNS = 3
+
+
+class Recording(Protocol):
+    """Remembers what some work does to which memory, and does it again."""
+
+    def record(self, work: Callable[[], object]) -> None:
+        """Remember ``work`` without carrying it out."""
+        ...
+
+    def replay(self) -> None:
+        """Do it again, on whatever its tensors hold now."""
+        ...
+
+
+class Repeated:
+    """Work that is done many times: as it is written at first, then from a recording.
+
+    It must read and write the same tensors each time, never look at a value, and keep what changes from one time to the
+    next (counters, rates, random generators) in tensors or in ``generators``.
+    """
+
+    def __init__(self, work: Callable[[], object], recording: Recording | None) -> None:
+        self._work = work
+        self._recording = recording
+        self._runs = 0
+
+    def __call__(self) -> None:
+        """Do it once."""
+        if self._recording is None:
+            self._work()
+            return
+        if self._runs < WARM_RUNS:
+            _beside(self._work)
+        else:
+            if self._runs == WARM_RUNS:
+                self._recording.record(self._work)
+            self._recording.replay()
+        self._runs += 1
+
+
+class CudaRecording:
+    """A CUDA graph. Recording carries nothing out."""
+
+    def __init__(self, generators: Sequence[torch.Generator] = ()) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            self._graph.register_generator_state(generator)
+
+    def record(self, work: Callable[[], object]) -> None:
+        """Capture ``work`` on a stream of its own."""
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self._graph):
+            work()
+
+    def replay(self) -> None:
+        """Launch the graph."""
+        self._graph.replay()
+
+
+def _beside(work: Callable[[], object]) -> None:
+    """On another stream than the default one, as CUDA wants what is recorded next to have run before."""
+    if not torch.cuda.is_available():
+        work()
+        return
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        work()
+    torch.cuda.current_stream().wait_stream(stream)

@@ -1,0 +1,187 @@
+"""One gradient step, from sample ids to the averaged copy: the same code run as written, or recorded and replayed."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from acpl.algorithms.contract import Draw, Method, Samples, Stage
+from acpl.config import Config
+from acpl.data.augment import Augmentation, augment_as, normalise
+from acpl.data.pools import Pools
+from acpl.data.store import ImageStore
+from acpl.engine.device import Device
+from acpl.engine.feed import feed_for
+from acpl.engine.recording import CudaRecording, Recording, Repeated
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """What every step of a run is made with."""
+
+    config: Config
+    device: Device
+    store: ImageStore
+    pools: Pools
+    mean: Tensor
+    std: Tensor
+    generator: torch.Generator
+    """Draws the augmentation; on the device."""
+
+    def recording(self) -> Recording | None:
+        """Where steps are recorded: on a GPU, unless that is switched off."""
+        if self.device.torch.type == "cuda" and self.config.cuda_graphs:
+            return CudaRecording([self.generator])
+        return None
+
+
+class TrainingStep:
+    """Steps of one kind: the same draws of the same sizes through the same method.
+
+    It is recorded at most once, however many stages run through it: their ids, targets and learning rates are
+    copied to where it reads them.
+    """
+
+    def __init__(self, bench: Workbench, method: Method, stage: Stage, optimiser: torch.optim.Adam) -> None:
+        self._bench = bench
+        self._method = method
+        self._draws = dict(stage.draws)
+        self._optimiser = optimiser
+        self._how = Augmentation(bench.config.crop, bench.config.ratio, bench.config.flip)
+        device = bench.device.torch
+        self._feed = feed_for(bench.store, bench.device)
+        self._targets = bench.pools.table().to(device, copy=True)
+        self._totals: dict[str, Tensor] = {}
+        self._last: dict[str, Tensor] = {}
+        self._count = torch.zeros((), dtype=torch.int64, device=device)
+        self._first_bad = torch.full((), -1, dtype=torch.int64, device=device)
+        recordable = getattr(method, "recordable", False)
+        self._work = Repeated(self._step, bench.recording() if recordable else None)
+
+    def begin_stage(self, stage: Stage) -> None:
+        """The stage's targets, and only samples that have an image, and a target where the draw says so."""
+        for draw in stage.draws.values():
+            self._bench.store.require(draw.ids)
+            if draw.known:
+                self._bench.pools.targets(draw.ids)
+        self._targets.copy_(self._bench.pools.table())
+
+    def begin_epoch(
+        self, orders: Mapping[str, Tensor], first: int = 0, so_far: Mapping[str, float] | None = None
+    ) -> None:
+        """An epoch's ids; from step ``first`` on, with the sums of losses of the steps before it."""
+        self._feed.begin(orders, first)
+        self._count.fill_(first)
+        self._first_bad.fill_(-1)
+        for name, total in self._totals.items():
+            total.fill_((so_far or {}).get(name, 0.0))
+        if so_far and not self._totals:
+            self._totals = {n: torch.tensor(v, device=self._bench.device.torch) for n, v in so_far.items()}
+
+    def __call__(self, step: int) -> None:
+        """Take step ``step`` of the epoch."""
+        self._feed.load(step)
+        self._work()
+
+    def losses(self) -> dict[str, float]:
+        """The last step's, by name; reading waits for the device."""
+        return {name: float(value) for name, value in self._last.items()}
+
+    def totals(self) -> dict[str, float]:
+        """Sums over the epoch so far, by name."""
+        return {name: float(value) for name, value in self._totals.items()}
+
+    def first_bad(self) -> int | None:
+        """The first step of the epoch whose loss was not a finite number."""
+        step = int(self._first_bad)
+        return None if step < 0 else step
+
+    def _step(self) -> None:
+        batch = {name: self._samples(name, draw) for name, draw in self._draws.items()}
+        with self._bench.device.autocast():
+            losses = self._method.losses(batch)
+        total = torch.stack(list(losses.values())).sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        self._method.after_step(batch)
+        self._note({name: loss.detach() for name, loss in losses.items()}, total.detach())
+
+    def _samples(self, name: str, draw: Draw) -> Samples:
+        bench, ids = self._bench, self._feed.ids(name)
+        images = normalise(self._feed.images(name), bench.mean, bench.std)
+        first, *more = (
+            augment_as(view, images, self._how, bench.generator).contiguous(memory_format=torch.channels_last)
+            for view in draw.views
+        )
+        targets = self._targets[ids] if draw.known else torch.full_like(self._targets[: len(ids)], torch.nan)
+        return Samples(ids, first, targets, tuple(more))
+
+    def _note(self, losses: Mapping[str, Tensor], total: Tensor) -> None:
+        for name, loss in losses.items():
+            if name not in self._totals:
+                self._totals[name] = torch.zeros_like(loss)
+            if name not in self._last:
+                self._last[name] = torch.zeros_like(loss)
+            self._totals[name] += loss
+            self._last[name].copy_(loss)
+        self._first_bad.copy_(torch.where((self._first_bad < 0) & ~torch.isfinite(total), self._count, self._first_bad))
+        self._count += 1
+
+
+def kind(stage: Stage) -> tuple[object, ...]:
+    """What two stages must share to go through one ``TrainingStep``."""
+    return tuple((name, draw.batch_size, draw.views, draw.known) for name, draw in stage.draws.items())
+
+
+def fresh_optimiser(method: Method, config: Config, device: Device) -> torch.optim.Adam:
+    """Adam over all that the method trains."""
+    on_gpu = device.torch.type == "cuda"
+    return torch.optim.Adam(
+        method.networks().trained.parameters(),
+        # On a GPU the rate is a tensor, so that a recorded step sees it change.
+        lr=torch.tensor(config.learning_rate, device=device.torch) if on_gpu else config.learning_rate,
+        betas=config.betas,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=True,
+        capturable=on_gpu,
+    )
+
+
+def restart(optimiser: torch.optim.Adam) -> None:
+    """Forget what was learnt about the gradients, in place."""
+    for state in optimiser.state.values():
+        for value in state.values():
+            value.zero_()
+
+
+def set_rate(optimiser: torch.optim.Adam, value: float) -> None:
+    """The learning rate of the next step."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(value)
+        else:
+            group["lr"] = value
+
+
+def rate(schedule: str, progress: float) -> float:
+    """What the learning rate is multiplied by at this share of the stage."""
+    if schedule == "step":
+        return 0.1 if progress >= 0.7 else 1.0
+    if schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * progress))
+    return 1.0
+
+
+def epoch_order(draw: Draw, steps: int, generator: torch.Generator) -> Tensor:
+    """(steps, batch_size) ids: pass after pass over the pool, each in a new order, cut to length.
+
+    Every batch is full: a pool smaller than what an epoch needs is passed again.
+    """
+    needed = steps * draw.batch_size
+    passes = math.ceil(needed / len(draw.ids))
+    order = torch.cat([torch.randperm(len(draw.ids), generator=generator) for _ in range(passes)])
+    return draw.ids[order[:needed]].view(steps, draw.batch_size)

@@ -1,0 +1,120 @@
+"""A step that is recorded and replayed is the step that was written."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from tests.conftest import TINY
+from tests.engine.tape import LookedAtAValueError, Tape
+
+import acpl
+from acpl import algorithms
+from acpl.algorithms.single_stage import SingleStage
+from acpl.engine.recording import Repeated
+from acpl.engine.step import Workbench
+from acpl.models import classification_loss
+
+SHORT = {**TINY, "warmup_epochs": 2, "stage_epochs": 2, "batch_size": 8}
+
+
+def losses_of(run: Path) -> list[dict[str, float]]:
+    """Every epoch's losses."""
+    from acpl.engine.run_folder import RunFolder
+
+    return [event["losses"] for event in RunFolder(run).events() if event["event"] == "epoch"]
+
+
+@pytest.fixture
+def taped(monkeypatch: pytest.MonkeyPatch) -> list[Tape]:
+    """Every step and look is recorded on a tape and replayed."""
+    tapes: list[Tape] = []
+
+    def recording(self: Workbench) -> Tape:
+        tapes.append(Tape())
+        return tapes[-1]
+
+    monkeypatch.setattr(Workbench, "recording", recording)
+    return tapes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", ["phantom-chest", "phantom-lesions"])
+@pytest.mark.parametrize("method", algorithms.names())
+def test_replayed_steps_leave_the_same_losses_as_steps_run_as_written(
+    method: str, data: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    settings: dict[str, Any] = {**SHORT, "method": method, "k": None, "data": data, "dropout": 0.1}
+    if method == "acpl":
+        settings["k"] = 3
+    written = acpl.train(out=tmp_path / "written", **settings)
+    tapes: list[Tape] = request.getfixturevalue("taped")
+    replayed = acpl.train(out=tmp_path / "replayed", **settings)
+    assert any(tape.operations for tape in tapes)
+    for one, other in zip(losses_of(written), losses_of(replayed), strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+
+
+def test_two_replays_augment_differently() -> None:
+    from acpl.data.augment import Augmentation, augment
+
+    generator = torch.Generator().manual_seed(0)
+    images, seen = torch.rand(4, 1, 16, 16), torch.empty(4, 1, 16, 16)
+    work = Repeated(lambda: seen.copy_(augment(images, Augmentation(), generator)), Tape())
+    views = []
+    for _ in range(6):
+        work()
+        views.append(seen.clone())
+    assert not any(torch.equal(views[4], other) for other in [*views[:4], views[5]])
+
+
+def test_work_that_looks_at_a_value_is_found_out() -> None:
+    value = torch.ones(())
+    work = Repeated(lambda: print(float(value)), Tape())
+    for _ in range(3):
+        work()
+    with pytest.raises(LookedAtAValueError):
+        work()
+
+
+class CountsInPython(SingleStage):
+    """A method that nobody has looked over."""
+
+    name: ClassVar[str] = "counts"
+    summary: ClassVar[str] = "counts"
+
+    def losses(self, batch: Any) -> dict[str, torch.Tensor]:
+        labelled = batch["labelled"]
+        return {"labelled": classification_loss(self.student(labelled.images).logits, labelled.targets, "multi-label")}
+
+
+def test_a_method_that_changes_the_step_is_not_recorded_unless_it_says_so() -> None:
+    assert not CountsInPython.recordable
+    assert algorithms.find("mean-teacher").recordable
+
+
+def test_every_method_here_can_be_recorded() -> None:
+    assert [name for name in algorithms.names() if not getattr(algorithms.find(name), "recordable", False)] == []
+
+
+@pytest.mark.parametrize("kind", ["near", "far"])
+def test_a_feed_brings_every_step_its_images(kind: str) -> None:
+    from acpl.data.store import ImageStore
+    from acpl.engine.feed import FarFeed, NearFeed
+
+    images = torch.arange(20, dtype=torch.uint8)[:, None, None, None].expand(20, 1, 4, 4).contiguous()
+    store = ImageStore(torch.arange(100, 120), images)
+    make: Callable[[], Any] = (
+        (lambda: NearFeed(store)) if kind == "near" else (lambda: FarFeed(store, torch.device("cpu")))
+    )
+    feed = make()
+    for first in (0, 3):
+        order = torch.randperm(18).view(9, 2) + 100
+        feed.begin({"a": order, "b": order.flip(1)}, first)
+        for step in range(first, 9):
+            feed.load(step)
+            place = feed.ids("a").data_ptr()
+            assert (feed.images("a")[:, 0, 0, 0] + 100).tolist() == order[step].tolist()
+            assert (feed.images("b")[:, 0, 0, 0] + 100).tolist() == order[step].flip(0).tolist()
+        assert feed.ids("a").data_ptr() == place

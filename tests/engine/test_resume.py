@@ -1,0 +1,203 @@
+"""A run that was cut short goes on exactly where it was."""
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.conftest import TINY
+
+import acpl
+from acpl.engine.checkpoints import Checkpoints
+from acpl.engine.run_folder import RunFolder
+
+KILLED = ("acpl", "mean-teacher", "ups", "s2mts2")
+KILLS = 50
+
+
+def settings_for(method: str) -> dict[str, Any]:
+    own = {"acpl": {"k": 3}, "ups": {"k": None, "positive": 0.3, "positive_spread": 0.5, "negative_spread": 0.5}}
+    return {**TINY, "data": "phantom-chest", "method": method, "k": None, "dropout": 0.2, "checkpoint_minutes": 0.0,
+            "warmup_epochs": 4, "stage_epochs": 3, "batch_size": 8, **own.get(method, {})}  # fmt: skip
+
+
+def work(out: Path, method: str) -> None:
+    """Train, or go on: what a killed process and the one after it do."""
+    torch.set_num_threads(1)
+    if (out / "config.yaml").exists():
+        acpl.train(resume=out)
+    else:
+        acpl.train(out=out, **settings_for(method))
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """The same weights, pools, stages and events, to the bit."""
+    for name in ("model", "warm-up"):
+        files = [run / f"{name}.safetensors" for run in (one, other)]
+        assert files[0].exists() == files[1].exists()
+        if files[0].exists():
+            first, second = (load_file(file) for file in files)
+            assert all(torch.equal(first[key], second[key]) for key in first), name
+    states = [Checkpoints(run / "checkpoints", 0).read()[0] for run in (one, other)]
+    assert states[0] is not None
+    assert states[1] is not None
+    if "pools" in states[0]["method"]:
+        pools = [state["method"]["pools"] for state in states]  # type: ignore[index]
+        assert all(torch.equal(pools[0][key].nan_to_num(), pools[1][key].nan_to_num()) for key in pools[0])
+    for file in sorted((one / "stages").glob("*.parquet")) if (one / "stages").exists() else []:
+        pd.testing.assert_frame_equal(pd.read_parquet(file), pd.read_parquet(other / "stages" / file.name))
+    told = [[{k: v for k, v in e.items() if k != "seconds"} for e in RunFolder(run).events()] for run in (one, other)]
+    assert repr(told[0]) == repr(told[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", KILLED)
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(method: str, tmp_path: Path) -> None:
+    """SIGKILL at random moments: while drawing, in a step, between stages, while writing a checkpoint."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["acpl.engine.training", "monai.networks.nets", "tests.engine.test_resume"])
+    lots = random.Random(method)
+
+    def start(out: Path) -> Any:
+        process = context.Process(target=work, args=(out, method))
+        process.start()
+        return process
+
+    started = time.monotonic()
+    unbroken = start(tmp_path / "unbroken")
+    unbroken.join()
+    assert unbroken.exitcode == 0
+    length = time.monotonic() - started
+    kills, runs = 0, 0
+    while kills < -(-KILLS // len(KILLED)) or runs == 0:
+        runs += 1
+        out = tmp_path / f"killed-{runs}"
+        while not (out / "model.safetensors").exists():
+            process = start(out)
+            process.join(lots.uniform(0.1, 1.0) * length)
+            if process.is_alive() and kills < -(-KILLS // len(KILLED)):
+                process.kill()
+                kills += 1
+            process.join()
+            assert process.exitcode in (0, -signal.SIGKILL)
+        assert_same_run(tmp_path / "unbroken", out)
+    print(f"{method}: {kills} kills in {runs} runs")
+
+
+COMMAND = [sys.executable, "-c", "from acpl.cli import main; main()", "train", "--data", "phantom-chest", "--quiet"]
+OPTIONS = ["--phantom-patients", "60", "--size", "32", "--fraction", "0.3", "--device", "cpu", "--batch-size", "8",
+           "--warmup-epochs", "400", "--stages", "0", "--method", "supervised", "--dropout", "0.2"]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_asked_to_stop_says_how_to_go_on(number: signal.Signals, tmp_path: Path) -> None:
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    process = subprocess.Popen([*COMMAND, *OPTIONS, "--out", str(out)], stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    while not (out / "events.jsonl").exists() or (out / "events.jsonl").read_text().count("\n") < 3:
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"go on with: acpl train --resume {out}" in said
+    state, broken = Checkpoints(out / "checkpoints", 0).read()
+    assert state is not None
+    assert not broken
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        acpl.train(resume=out)
+        settings = dict(zip((o[2:].replace("-", "_") for o in OPTIONS[::2]), OPTIONS[1::2], strict=True))
+        acpl.train(out=whole, data="phantom-chest", **settings)
+    finally:
+        torch.set_num_threads(threads)
+    assert_same_run(whole, out)
+
+
+@pytest.fixture
+def cut_run(tmp_path: Path) -> Path:
+    """A run whose last checkpoint and model never came to be."""
+    run = acpl.train(out=tmp_path / "run", **settings_for("acpl"))
+    shutil.copytree(run, tmp_path / "whole")
+    (run / "model.safetensors").unlink()
+    max((run / "checkpoints").iterdir()).unlink()
+    return run
+
+
+def test_a_broken_checkpoint_is_named_and_the_one_before_it_taken(cut_run: Path, tmp_path: Path) -> None:
+    good = max((cut_run / "checkpoints").iterdir())
+    for content in (good.read_bytes()[:-1], b"", b"junk", good.read_bytes()[:-9] + b"x" + good.read_bytes()[-8:]):
+        (cut_run / "checkpoints" / "99999999.pt").write_bytes(content)
+        state, broken = Checkpoints(cut_run / "checkpoints", 0).read()
+        assert state is not None
+        assert [file.name for file in broken] == ["99999999.pt"]
+
+    class Ear:
+        said: list[str]
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *heard: None
+
+    ear = Ear()
+    ear.said = []
+    ear.say = ear.said.append  # type: ignore[attr-defined]
+    acpl.train(resume=cut_run, monitor=ear)  # type: ignore[arg-type]
+    assert any("broken checkpoint passed over" in line and "99999999.pt" in line for line in ear.said)
+    (cut_run / "checkpoints" / "99999999.pt").unlink()
+    assert_same_run(tmp_path / "whole", cut_run)
+
+
+def test_without_any_whole_checkpoint_a_run_starts_again(cut_run: Path, tmp_path: Path) -> None:
+    shutil.rmtree(cut_run / "checkpoints")
+    acpl.train(resume=cut_run)
+    assert_same_run(tmp_path / "whole", cut_run)
+
+
+def test_changed_settings_are_refused_by_name(cut_run: Path) -> None:
+    with pytest.raises(acpl.UserError, match="batch_size was 8 when this run began and cannot be 16 now"):
+        acpl.train(resume=cut_run, batch_size=16)
+    with pytest.raises(acpl.UserError, match="k was 3 when this run began and cannot be 5 now"):
+        acpl.train(resume=cut_run, k=5)
+    with pytest.raises(acpl.UserError, match="nonsense"):
+        acpl.train(resume=cut_run, nonsense=5)
+    with pytest.raises(acpl.UserError, match="--resume takes its settings from the run"):
+        acpl.train(resume=cut_run, preset="demo")
+    acpl.train(resume=cut_run, batch_size="8", checkpoint_minutes=3)
+
+
+def test_what_is_no_unfinished_run_is_refused(chest_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(acpl.UserError, match="holds a run that is done"):
+        acpl.train(resume=chest_run)
+    with pytest.raises(acpl.UserError, match="is not a run folder"):
+        acpl.train(resume=tmp_path)
+
+
+def test_a_second_process_on_the_same_run_is_refused(cut_run: Path) -> None:
+    with (
+        RunFolder(cut_run).locked(),
+        pytest.raises(acpl.UserError, match="is being worked on by another process"),
+    ):
+        acpl.train(resume=cut_run)
+
+
+def test_another_run_s_weights_can_be_started_from(chest_run: Path, lesions_run: Path, tmp_path: Path) -> None:
+    quick = {**TINY, "stages": 0, "learning_rate": 1e-12, "method": "supervised", "k": None}
+    run = acpl.train(out=tmp_path / "on", data="phantom-chest", init_from=chest_run, **quick)
+    before, after = (load_file(folder / "model.safetensors") for folder in (chest_run, run))
+    assert torch.allclose(before["head.weight"], after["head.weight"], atol=1e-5)
+    with pytest.raises(acpl.UserError, match=r"init_from: .* has channels 3, but this run has 1"):
+        acpl.train(out=tmp_path / "no", data="phantom-chest", init_from=lesions_run, **quick)
+    with pytest.raises(acpl.UserError, match="not a run folder"):
+        acpl.train(out=tmp_path / "no", data="phantom-chest", init_from=tmp_path / "nowhere", **quick)
