@@ -165,9 +165,9 @@ def _by_scores(
         if part.start == 0:
             if int(certain[part].sum()) * 2 < len(score):
                 return None
-            # As many as these queries needed, and one to prove that it was enough; others may differ a little.
+            # As many as these queries needed, and one to prove that it was enough.
             needed = int((~scores.anchors_below(kth, kept)).sum(dim=1).max())
-            candidates = min(needed + 1 + (needed - width) // 4, candidates)
+            candidates = min(needed + 1, candidates)
         if both:
             best = best or BestOfColumns(anchors, min(k + scores.spare(k), queries), score)
             best.add(score, part.start)

@@ -30,7 +30,8 @@ def products_of_pairs(rows: Tensor, columns: Tensor, start: Tensor, index: Tenso
         wanted = torch.sparse_csr_tensor(
             start, index, rows.new_zeros(len(index)), (len(rows), len(columns)), check_invariants=False
         )
-    return torch.sparse.sampled_addmm(wanted, rows, columns.T, beta=0.0).values()
+    products: Tensor = torch.sparse.sampled_addmm(wanted, rows, columns.T, beta=0.0).values()
+    return products
 
 
 def _gathered(rows: Tensor, columns: Tensor, start: Tensor, index: Tensor) -> Tensor:

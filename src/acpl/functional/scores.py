@@ -84,7 +84,7 @@ class LowPrecisionScores:
 
     def __init__(self, queries: Rows, anchors: Rows) -> None:
         self._queries, self._anchors = queries, anchors
-        self._unit_anchors = anchors.unit(slice(None))
+        self._unit_anchors, self._grid_anchors = anchors.unit(slice(None)), anchors.on_grid(slice(None))
         self._centre = self._unit_anchors.mean(dim=0)
         self._constant = self._centre.double().square().sum().float()
         rounded, self._anchor_length, self._anchor_residual, along = self._round(self._unit_anchors)
@@ -118,7 +118,7 @@ class LowPrecisionScores:
         width = index.shape[1]
         start = torch.arange(0, index.numel() + 1, width, device=index.device)
         cosines = products_of_pairs(self._unit_queries, self._unit_anchors, start, index.flatten())
-        return self._settle(cosines.view_as(index), index, self._queries, part.start, self._anchors)
+        return self._settle(cosines.view_as(index), index, self._queries, part, self._anchors)
 
     def rank_queries(self, part: slice, score: Tensor, index: Tensor) -> Tensor:
         """By float32 products of the candidates, and float64 where they are close."""
@@ -130,7 +130,7 @@ class LowPrecisionScores:
             met, which = torch.unique(which, return_inverse=True)
             rows = rows[met].float()
         cosines = products_of_pairs(self._unit_anchors[part], rows, start, which) / length
-        return self._settle(cosines.view_as(index), index, self._anchors, part.start, self._queries)
+        return self._settle(cosines.view_as(index), index, self._anchors, part, self._queries)
 
     def anchors_below(self, kth: Tensor, score: Tensor) -> Tensor:
         """Those that the bound keeps below."""
@@ -149,8 +149,9 @@ class LowPrecisionScores:
     def _below(self, kth: Tensor, score: Tensor, rounding: Tensor, terms: Tensor) -> Tensor:
         # Lengths and residuals are float32 themselves: 1 % covers them, 2⁻²⁰ the terms that were cut to pieces.
         slack = 1.01 * (rounding + self._additions * terms) + 2.0**-20 + self._close
-        highest = score.float() + 2.0**-8 * score.float().abs()
-        return highest < kth - self._constant - slack[:, None]
+        highest = score.float() + 2.0**-8 * score.float().abs()  # a score may itself be rounded to bfloat16
+        below: Tensor = highest < kth - self._constant - slack[:, None]
+        return below
 
     def _round(self, unit: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return centred rows in bfloat16, their lengths, the lengths of what was lost, and products with c."""
@@ -169,7 +170,7 @@ class LowPrecisionScores:
         columns = terms + ones if terms_first else ones + terms
         return torch.cat((rounded, torch.stack(columns + padding, dim=1)), dim=1)
 
-    def _settle(self, cosines: Tensor, index: Tensor, rows: Rows, first: int, columns: Rows) -> Tensor:
+    def _settle(self, cosines: Tensor, index: Tensor, rows: Rows, part: slice, columns: Rows) -> Tensor:
         """Return ranks, best first, after multiplying in float64 where neighbours in rank are close."""
         ranks = ranking.best_first(ranking.pack(cosines.clamp_(-1.0, 1.0).add_(0.0), index))
         ordered = ranking.similarity_of(ranks)
@@ -179,13 +180,14 @@ class LowPrecisionScores:
         candidates = ranking.index_of(ranks[close])
         count = close.sum(dim=1)
         start = torch.cat((count.new_zeros(1), count.cumsum(0)))
-        exact = self._exact(rows, first, columns, start, candidates)
+        exact = self._exact(rows, part, columns, start, candidates)
         ranks[close] = ranking.pack(exact, candidates)
         moved = (ranks[:, 1:] > ranks[:, :-1]).any(dim=1).nonzero().flatten()
         ranks[moved] = ranking.best_first(ranks[moved])
         return ranks
 
-    def _exact(self, rows: Rows, first: int, columns: Rows, start: Tensor, index: Tensor) -> Tensor:
+    def _exact(self, rows: Rows, part: slice, columns: Rows, start: Tensor, index: Tensor) -> Tensor:
+        if columns is self._anchors:
+            return similarity(products_of_pairs(rows.on_grid(part), self._grid_anchors, start, index))
         met, place = torch.unique(index, return_inverse=True)
-        row_grid = rows.on_grid(slice(first, first + len(start) - 1))
-        return similarity(products_of_pairs(row_grid, columns.on_grid(met), start, place))
+        return similarity(products_of_pairs(self._grid_anchors[part], columns.on_grid(met), start, place))
