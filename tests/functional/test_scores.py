@@ -1,4 +1,4 @@
-"""The quick way to neighbours: bfloat16 scores, a bound, float32 ranks. It must change nothing."""
+"""The quick ways to neighbours: rounded scores, a bound, exact ranks. They must change nothing."""
 
 from collections.abc import Callable
 
@@ -13,17 +13,14 @@ from acpl.functional import neighbours as search
 from acpl.functional.exhaustive import exhaustive
 from acpl.functional.pairs import _gathered, products_of_pairs
 from acpl.functional.rows import measured
-from acpl.functional.scores import ExactScores, LowPrecisionScores
+from acpl.functional.scores import ExactScores, RoundedScores
 
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")),
-]
+BOTH = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 LITTLE = 1  # bytes: so short of memory, every pair is ranked
 
 
-def always_low(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_low_precision_pays", lambda *_: True)
+def always(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_worthwhile_dtype", lambda *_: dtype)
 
 
 def brute_force(queries: Tensor, anchors: Tensor, k: int) -> MutualNearest:
@@ -54,31 +51,39 @@ def same(found: MutualNearest, expected: MutualNearest) -> bool:
     return True
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("given", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        ("cpu", torch.float32),
+        ("cpu", torch.bfloat16),
+        pytest.param("cuda", torch.bfloat16, marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+    ],
+)
 def test_low_precision_finds_every_index_of_tie_free_data(
-    device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    device: str, dtype: torch.dtype, given: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    always_low(monkeypatch)
-    queries, anchors = spread_over_cosines(700, 96, 0).to(dtype), spread_over_cosines(150, 96, 1).to(dtype)
+    always(dtype, monkeypatch)
+    queries, anchors = spread_over_cosines(700, 96, 0).to(given), spread_over_cosines(150, 96, 1).to(given)
     found = mutual_nearest(queries.to(device), anchors.to(device), 20)
     assert same(MutualNearest(*(part.cpu() for part in found)), brute_force(queries.float(), anchors.float(), 20))
 
 
-def test_where_low_precision_cannot_tell_neighbours_apart_the_answer_is_still_exact(
+def test_where_bfloat16_cannot_tell_neighbours_apart_the_answer_is_still_exact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     queries, anchors = two_bundles(300, 0), two_bundles(200, 1)
-    scores = LowPrecisionScores(measured("queries", queries, 2**20), measured("anchors", anchors, 2**20))
+    scores = RoundedScores(measured("queries", queries, 2**20), measured("anchors", anchors, 2**20), torch.bfloat16)
     best = scores.block(slice(0, 300)).topk(18, dim=1).indices
     expected = brute_force(queries, anchors, 10)
     assert not all(set(e) <= set(b) for e, b in zip(expected.forward.tolist(), best.tolist(), strict=True))
-    always_low(monkeypatch)
+    always(torch.bfloat16, monkeypatch)
     assert same(mutual_nearest(queries, anchors, 10), mutual_nearest(queries, anchors, 10, block_bytes=LITTLE))
 
 
-def test_a_few_doubtful_rows_are_ranked_over_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    always_low(monkeypatch)
+@BOTH
+def test_a_few_doubtful_rows_are_ranked_over_all_pairs(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    always(dtype, monkeypatch)
     chosen: list[int] = []
 
     def watched(queries: object, some: Tensor, *rest: object) -> Tensor:
@@ -95,26 +100,30 @@ def test_a_few_doubtful_rows_are_ranked_over_all_pairs(monkeypatch: pytest.Monke
     assert same(found, mutual_nearest(queries, anchors, 10, block_bytes=LITTLE))
 
 
+@BOTH
 @settings(deadline=None, max_examples=40)
 @given(
     q=st.integers(1, 40), a=st.integers(1, 30), width=st.integers(1, 9), k=st.integers(1, 9), seed=st.integers(0, 99)
 )
-def test_ties_and_zero_vectors_come_out_as_from_all_pairs(q: int, a: int, width: int, k: int, seed: int) -> None:
+def test_ties_and_zero_vectors_come_out_as_from_all_pairs(
+    dtype: torch.dtype, q: int, a: int, width: int, k: int, seed: int
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     queries = torch.randint(-1, 2, (q, width), generator=generator).float()
     anchors = torch.randint(-1, 2, (a, width), generator=generator).float()
     expected = mutual_nearest(queries, anchors, k, block_bytes=LITTLE)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        always_low(monkeypatch)
+        always(dtype, monkeypatch)
         assert same(mutual_nearest(queries, anchors, k), expected)
         assert torch.equal(nearest(queries, anchors, k).index, expected.forward)
 
 
+@BOTH
 @pytest.mark.parametrize("make", [torch.randn, torch.rand, lambda *size: torch.randn(*size).exp().pow(3)])
-def test_the_bound_holds_for_every_pair(make: Callable[..., Tensor]) -> None:
+def test_the_bound_holds_for_every_pair(make: Callable[..., Tensor], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     queries, anchors = (measured("rows", make(count, 200), 2**20) for count in (300, 250))
-    scores = LowPrecisionScores(queries, anchors)
+    scores = RoundedScores(queries, anchors, dtype)
     score, true = scores.block(slice(0, 300)), ExactScores(queries, anchors).block(slice(0, 300))
     # Whatever similarity is asked for: what is said to be below it is.
     for share in (0.1, 0.5, 0.9, 0.99):
@@ -126,13 +135,18 @@ def test_the_bound_holds_for_every_pair(make: Callable[..., Tensor]) -> None:
     assert queries_below.float().mean() > 0.9
 
 
-def test_low_precision_is_left_alone_where_it_does_not_pay() -> None:
-    few, features = measured("rows", torch.rand(50, 300), 2**20), torch.rand(3000, 300)
-    many = measured("rows", features, 2**20)
-    assert not search._low_precision_pays(few, few, 2)
-    assert search._low_precision_pays(many, many, 10) == search._cpu_multiplies_bfloat16()
-    assert not search._low_precision_pays(many, many, 2000)
-    assert not search._low_precision_pays(measured("rows", features * 1e-30, 2**20), many, 10)
+def test_precision_is_lowered_only_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = torch.rand(3000, 300)
+    few, many = measured("rows", features[:50], 2**20), measured("rows", features, 2**20)
+    for capable, lowest in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(search, "_cpu_multiplies_bfloat16", lambda capable=capable: capable)
+        assert search._worthwhile_dtype(many, many, 10) == lowest
+        assert search._worthwhile_dtype(many, many, 500) == torch.float32
+        assert search._worthwhile_dtype(many, many, 2000) == torch.float64
+        assert search._worthwhile_dtype(few, few, 2) == torch.float64
+    assert search._worthwhile_dtype(measured("rows", features * 1e-30, 2**20), many, 10) == torch.float64
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")  # float32 is then not float32
+    assert search._worthwhile_dtype(many, many, 500) == torch.float64
 
 
 def test_products_of_pairs_are_those_listed() -> None:

@@ -6,6 +6,7 @@ cannot prove that the k nearest are among them, all pairs of that row are (``exh
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from acpl.functional import ranks as ranking
 from acpl.functional.columns import BestOfColumns
 from acpl.functional.exhaustive import exhaustive
 from acpl.functional.rows import BYTES_PER_FEATURE, Rows, measured, slices
-from acpl.functional.scores import ExactScores, LowPrecisionScores, Scores
+from acpl.functional.scores import ExactScores, RoundedScores, Scores
 
 BLOCK_BYTES = 256 * 2**20
 
@@ -123,21 +124,29 @@ def _ways_to_score(rows: Rows, columns: Rows, k: int, block_bytes: int) -> list[
     least = len(columns.length) * (features * BYTES_PER_FEATURE + 2 * ExactScores.bytes_per_pair)
     if len(rows.length) == 0 or features == 0 or least > block_bytes // 2:
         return []
-    return [LowPrecisionScores, ExactScores] if _low_precision_pays(rows, columns, k) else [ExactScores]
+    dtype = _worthwhile_dtype(rows, columns, k)
+    if dtype == torch.float64:
+        return [ExactScores]
+    return [partial(RoundedScores, dtype=dtype), ExactScores]
 
 
-def _low_precision_pays(rows: Rows, columns: Rows, k: int) -> bool:
+def _worthwhile_dtype(rows: Rows, columns: Rows, k: int) -> torch.dtype:
+    """Return the precision in which to look for candidates, by what was measured to be fastest; any is exact."""
     queries, anchors, features = len(rows.length), len(columns.length), columns.features.shape[1]
-    if queries * anchors < 2**22 or features < 256 or 4 * k > anchors:
-        return False
-    if rows.length.is_cuda:
-        capability = torch.cuda.get_device_capability(rows.length.device)
-        supported = capability >= (8, 0) and capability not in _FULL_RATE_DOUBLES
-    else:
-        supported = rows.length.device.type == "cpu" and _cpu_multiplies_bfloat16()
+    if queries * anchors < 2**20 or features < 128 or 4 * k > anchors:
+        return torch.float64
     # Where float32 could overflow or lose digits, rows are left to float64.
     lengths = (rows.length, columns.length)
-    return supported and all(float(x.min()) > 2.0**-60 and float(x.max()) < 2.0**60 for x in lengths)
+    if not all(float(x.min()) > 2.0**-60 and float(x.max()) < 2.0**60 for x in lengths):
+        return torch.float64
+    if rows.length.is_cuda:
+        capability = torch.cuda.get_device_capability(rows.length.device)
+        return torch.bfloat16 if capability >= (8, 0) and capability not in _FULL_RATE_DOUBLES else torch.float64
+    if rows.length.device.type != "cpu" or torch.get_float32_matmul_precision() != "highest":
+        return torch.float64
+    # After bfloat16 the candidates are multiplied again, one by one: of many anchors few may be.
+    few = 16 * k <= anchors
+    return torch.bfloat16 if few and _cpu_multiplies_bfloat16() else torch.float32
 
 
 def _cpu_multiplies_bfloat16() -> bool:

@@ -1,4 +1,4 @@
-"""Scalar products of listed pairs of rows."""
+"""Scalar products of all pairs of rows, or of listed ones."""
 
 import warnings
 
@@ -7,6 +7,20 @@ from torch import Tensor
 
 # Elements gathered at a time where there is no kernel for it.
 _ELEMENTS = 2**26
+
+
+def product(rows: Tensor, columns: Tensor) -> Tensor:
+    """Return the products ``(rows, columns)`` of two sets of rows, summed in float32.
+
+    On the CPU those of bfloat16 are rounded to it. Those of float32 are left to oneDNN, which on some processors is
+    twice as fast as what torch calls otherwise, and elsewhere no slower.
+    """
+    if rows.is_cuda:  # bfloat16 results would also allow bfloat16 sums
+        return torch.mm(rows, columns.T, out_dtype=torch.float32)
+    if rows.dtype == torch.float32 and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        dense: Tensor = torch.nn.functional.linear(rows.to_mkldnn(), columns.to_mkldnn()).to_dense()
+        return dense
+    return rows @ columns.T
 
 
 def products_of_pairs(rows: Tensor, columns: Tensor, start: Tensor, index: Tensor) -> Tensor:

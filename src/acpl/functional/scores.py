@@ -1,8 +1,8 @@
 """Two ways to score queries against all anchors, each with a proof that the best scores hold the nearest.
 
-``ExactScores`` multiplies in float64: a score *is* the similarity. ``LowPrecisionScores`` multiplies in bfloat16,
-which costs a fifth on processors that have it, and says how far a score can be from the similarity; only the
-pairs of the best scores are then multiplied in float32, and those too close for float32 in float64.
+``ExactScores`` multiplies in float64: a score *is* the similarity. ``RoundedScores`` multiplies in float32 or
+bfloat16, at a half or a quarter of the cost, and knows how far a score can be from the similarity; of the best scores
+only those too close to tell apart are then multiplied in float64, after bfloat16 all of them in float32 before.
 """
 
 from typing import Protocol
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from acpl.functional import ranks as ranking
-from acpl.functional.pairs import products_of_pairs
+from acpl.functional.pairs import product, products_of_pairs
 from acpl.functional.rows import Rows, similarity
 
 
@@ -71,30 +71,30 @@ class ExactScores:
         return score < kth
 
 
-class LowPrecisionScores:
-    """Approximate similarities less a constant, by a bfloat16 product of centred rows.
+class RoundedScores:
+    """Approximate similarities less a constant, by a product of centred rows in float32 or bfloat16.
 
     With c the anchors' mean, x' = x − c and y' = y − c, the similarity is x'·y' + c·y' + x'·c + c·c. The last
-    term is the same for all; the two in the middle travel as six further features, in three bfloat16 pieces each;
-    and the first is a product of vectors that are shorter than 1, the shorter the more the features have in common,
-    and so are the errors of their rounding: with ρ the measured residuals, |x̂·ŷ − x'·y'| ≤ |x̂| |ρ_y| + |ρ_x| |y'|.
+    term is the same for all; the two in the middle travel as further features, in bfloat16 in three pieces each; and
+    the first is a product of vectors that are shorter than 1, the shorter the more the features have in common, and
+    so are the errors of their rounding: with ρ the measured residuals, |x̂·ŷ − x'·y'| ≤ |x̂| |ρ_y| + |ρ_x| |y'|.
     """
 
     bytes_per_pair = 4 + 4 + 4
 
-    def __init__(self, queries: Rows, anchors: Rows) -> None:
-        self._queries, self._anchors = queries, anchors
+    def __init__(self, queries: Rows, anchors: Rows, dtype: torch.dtype) -> None:
+        self._queries, self._anchors, self._dtype = queries, anchors, dtype
         self._unit_anchors, self._grid_anchors = anchors.unit(slice(None)), anchors.on_grid(slice(None))
         self._centre = self._unit_anchors.mean(dim=0)
         self._constant = self._centre.double().square().sum().float()
         rounded, self._anchor_length, self._anchor_residual, along = self._round(self._unit_anchors)
-        self._columns = self._with_terms(rounded, along, terms_first=True).T
+        self._columns = self._with_terms(rounded, along, terms_first=True)
         self._anchor_terms = along.abs()
         self._longest = self._centre.new_zeros(3)  # of all queries so far: length, residual, terms
         features = anchors.features.shape[1]
-        # A float32 sum on any device, tensor cores included, errs by at most 2⁻²² of its terms at each addition.
-        self._additions = (features + 8) * 2.0**-22
-        # Float32 sums of unit rows err by some 10⁻⁷, seldom twice that; pairs closer than this are multiplied again.
+        # At each addition a float32 sum errs by at most 2⁻²⁴ of its terms; tensor cores cut where others round.
+        self._additions = (features + 8) * 2.0 ** (-22 if anchors.features.is_cuda else -23)
+        # Float32 sums of centred rows differ by some 10⁻⁷, hardly ever by this: what is closer is multiplied again.
         self._close = max(2.0**-21, features**0.5 * 2.0**-25)
 
     def spare(self, k: int) -> int:
@@ -108,22 +108,22 @@ class LowPrecisionScores:
         self._query_terms = along.abs()
         here = torch.stack([part.max() for part in (self._query_length, self._query_residual, self._query_terms)])
         self._longest = torch.maximum(self._longest, here)
-        rows = self._with_terms(rounded, along, terms_first=False)
-        if rows.is_cuda:  # bfloat16 results would also allow bfloat16 sums
-            return torch.mm(rows, self._columns, out_dtype=torch.float32)
-        return rows @ self._columns
+        return product(self._with_terms(rounded, along, terms_first=False), self._columns)
 
     def rank_anchors(self, part: slice, score: Tensor, index: Tensor) -> Tensor:
         """By float32 products of the candidates, and float64 where they are close."""
-        width = index.shape[1]
-        start = torch.arange(0, index.numel() + 1, width, device=index.device)
-        cosines = products_of_pairs(self._unit_queries, self._unit_anchors, start, index.flatten())
+        if self._dtype == torch.float32:
+            cosines = score + self._constant
+        else:
+            start = torch.arange(0, index.numel() + 1, index.shape[1], device=index.device)
+            cosines = products_of_pairs(self._unit_queries, self._unit_anchors, start, index.flatten())
         return self._settle(cosines.view_as(index), index, self._queries, part, self._anchors)
 
     def rank_queries(self, part: slice, score: Tensor, index: Tensor) -> Tensor:
         """By float32 products of the candidates, and float64 where they are close."""
-        width = index.shape[1]
-        start = torch.arange(0, index.numel() + 1, width, device=index.device)
+        if self._dtype == torch.float32:
+            return self._settle(score + self._constant, index, self._anchors, part, self._queries)
+        start = torch.arange(0, index.numel() + 1, index.shape[1], device=index.device)
         rows, which = self._queries.features, index.flatten()
         length = self._queries.length[which].float()
         if rows.dtype != torch.float32 or not rows.is_contiguous():
@@ -149,24 +149,29 @@ class LowPrecisionScores:
     def _below(self, kth: Tensor, score: Tensor, rounding: Tensor, terms: Tensor) -> Tensor:
         # Lengths and residuals are float32 themselves: 1 % covers them, 2⁻²⁰ the terms that were cut to pieces.
         slack = 1.01 * (rounding + self._additions * terms) + 2.0**-20 + self._close
-        highest = score.float() + 2.0**-8 * score.float().abs()  # a score may itself be rounded to bfloat16
+        highest = score.float()
+        if score.dtype == torch.bfloat16:  # then it was rounded itself
+            highest = highest + 2.0**-8 * highest.abs()
         below: Tensor = highest < kth - self._constant - slack[:, None]
         return below
 
     def _round(self, unit: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return centred rows in bfloat16, their lengths, the lengths of what was lost, and products with c."""
         centred = unit - self._centre
-        rounded = centred.bfloat16()
+        rounded = centred.to(self._dtype)
         length, along = torch.linalg.vector_norm(centred, dim=1), centred @ self._centre
-        lost = torch.linalg.vector_norm(centred.sub_(rounded), dim=1)
+        lost = torch.zeros_like(length)
+        if rounded is not centred:
+            lost = torch.linalg.vector_norm(centred.sub_(rounded), dim=1)
         return rounded, length + lost, lost, along
 
     def _with_terms(self, rounded: Tensor, along: Tensor, terms_first: bool) -> Tensor:
-        high = along.bfloat16()
-        middle = (along - high).bfloat16()
-        low = (along - high - middle).bfloat16()
-        terms, ones = [high, middle, low], [torch.ones_like(high)] * 3
-        padding = [torch.zeros_like(high)] * (-(rounded.shape[1] + 6) % 8)  # tensor cores want multiples of 8
+        terms, rest = [], along
+        for _ in range(1 if self._dtype == torch.float32 else 3):
+            terms.append(rest.to(self._dtype))
+            rest = rest - terms[-1]
+        ones = [torch.ones_like(terms[0])] * len(terms)
+        padding = [torch.zeros_like(terms[0])] * (-(rounded.shape[1] + 2 * len(terms)) % 8)  # as tensor cores want it
         columns = terms + ones if terms_first else ones + terms
         return torch.cat((rounded, torch.stack(columns + padding, dim=1)), dim=1)
 
