@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from acpl.functional import MutualNearest, mutual_nearest, nearest
+from acpl.functional import MutualNearest, mutual_nearest, nearest, pairs
 from acpl.functional import neighbours as search
 from acpl.functional.exhaustive import exhaustive
 from acpl.functional.pairs import _gathered, products_of_pairs
@@ -145,8 +145,16 @@ def test_precision_is_lowered_only_where_that_pays(monkeypatch: pytest.MonkeyPat
         assert search._worthwhile_dtype(many, many, 2000) == torch.float64
         assert search._worthwhile_dtype(few, few, 2) == torch.float64
     assert search._worthwhile_dtype(measured("rows", features * 1e-30, 2**20), many, 10) == torch.float64
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")  # float32 is then not float32
-    assert search._worthwhile_dtype(many, many, 500) == torch.float64
+
+
+@pytest.mark.parametrize(("digits", "full"), [(torch.float32, True), (torch.float16, False), (torch.bfloat16, False)])
+def test_float32_that_is_silently_lowered_is_found_out(
+    digits: torch.dtype, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "product", lambda rows, columns: rows.to(digits).float() @ columns.to(digits).float().T)
+    assert pairs.float32_is_float32() == full
+    many = measured("rows", torch.rand(3000, 300), 2**20)
+    assert search._worthwhile_dtype(many, many, 500) == (torch.float32 if full else torch.float64)
 
 
 def test_products_of_pairs_are_those_listed() -> None:

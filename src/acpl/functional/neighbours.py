@@ -1,8 +1,9 @@
 """Exact cosine nearest neighbours, in one direction or in both, without ever holding the whole product.
 
 Queries are scored against all anchors block by block (``scores``). Of every block each query keeps its best
-scores, a few more than k, and each anchor its own; these candidates are ranked exactly, and where the scores
-cannot prove that the k nearest are among them, all pairs of that row are (``exhaustive``).
+scores, a few more than k, and each anchor its own; these candidates are ranked, and where the scores cannot prove
+that the k nearest are among them, all pairs of that row are (``exhaustive``). Whatever the way, the indices are those
+of the exact similarities (``rows``) rounded to float32, equal ones in ascending order.
 """
 
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch import Tensor
 from acpl.functional import ranks as ranking
 from acpl.functional.columns import BestOfColumns
 from acpl.functional.exhaustive import exhaustive
+from acpl.functional.pairs import float32_is_float32
 from acpl.functional.rows import BYTES_PER_FEATURE, Rows, measured, slices
 from acpl.functional.scores import ExactScores, RoundedScores, Scores
 
@@ -48,11 +50,12 @@ def nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int = BLOC
         queries: features ``(queries, features)``, floating point, finite; used as float32.
         anchors: features ``(anchors, features)``, at least one row, on the device of the queries.
         k: how many neighbours, at least 1. Where there are fewer anchors, all of them are returned.
-        block_bytes: working memory to aim at, beside the input and the output. It does not change the result.
+        block_bytes: working memory to aim at, beside the input and the output. It does not change the indices,
+            nor a similarity by more than 1e-6.
 
     Returns:
-        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending; 0 for a
-            zero vector.
+        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
+            for a zero vector.
         ``index``, int64 of the same shape: rows of ``anchors``. Equal similarities: the lower index first.
 
     Raises:
@@ -81,11 +84,12 @@ def mutual_nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int
         queries: features ``(queries, features)``, floating point, finite; used as float32.
         anchors: features ``(anchors, features)``, at least one row, on the device of the queries.
         k: how many neighbours, at least 1, in either direction. Where there are fewer, all are returned.
-        block_bytes: working memory to aim at, beside the input and the output. It does not change the result.
+        block_bytes: working memory to aim at, beside the input and the output. It does not change the indices,
+            nor a similarity by more than 1e-6.
 
     Returns:
-        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending; 0 for a
-            zero vector.
+        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
+            for a zero vector.
         ``forward``, int64 of the same shape: rows of ``anchors``.
         ``backward``, int64 ``(anchors, min(k, queries))``: rows of ``queries``, most similar first.
         Equal similarities: the lower index first, in both directions.
@@ -142,15 +146,18 @@ def _worthwhile_dtype(rows: Rows, columns: Rows, k: int) -> torch.dtype:
     if rows.length.is_cuda:
         capability = torch.cuda.get_device_capability(rows.length.device)
         return torch.bfloat16 if capability >= (8, 0) and capability not in _FULL_RATE_DOUBLES else torch.float64
-    if rows.length.device.type != "cpu" or torch.get_float32_matmul_precision() != "highest":
+    if rows.length.device.type != "cpu":
         return torch.float64
     # After bfloat16 the candidates are multiplied again, one by one: of many anchors few may be.
-    few = 16 * k <= anchors
-    return torch.bfloat16 if few and _cpu_multiplies_bfloat16() else torch.float32
+    if 16 * k <= anchors and _cpu_multiplies_bfloat16():
+        return torch.bfloat16
+    return torch.float32 if float32_is_float32() else torch.float64
 
 
 def _cpu_multiplies_bfloat16() -> bool:
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    # Not among torch's public names, so it may be missing one day; then float32 is used.
+    checks = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
+    return any(check is not None and check() for check in checks)
 
 
 def _by_scores(
@@ -232,9 +239,9 @@ def _by_all_pairs(rows: Rows, columns: Rows, k: int, block_bytes: int, both: boo
 
 
 def _block_rows(scores: Scores, anchors: int, features: int, block_bytes: int, device: torch.device) -> int:
-    """Return how many queries to score at a time."""
+    """Return how many queries to score at a time, beside what is kept of the anchors."""
     bytes_per_row = anchors * scores.bytes_per_pair + features * BYTES_PER_FEATURE
-    rows = (block_bytes // 2) // bytes_per_row
+    rows = (block_bytes - anchors * features * BYTES_PER_FEATURE) // bytes_per_row
     return max(1, min(rows, _CPU_PAIRS // anchors) if device.type == "cpu" else rows)
 
 
