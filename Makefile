@@ -17,7 +17,7 @@ lint: .venv/.installed-dev
 	$(BIN)/mypy
 
 bench: .venv/.installed-dev
-	$(BIN)/python benchmarks/functional.py
+	$(BIN)/python benchmarks/stage.py --small
 	$(if $(ACPL_DATA),$(BIN)/python benchmarks/data.py --repeats 1)
 
 clean:

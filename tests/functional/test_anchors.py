@@ -54,12 +54,21 @@ def test_connections_agree_with_a_triple_loop(
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_connections_count_over_several_blocks(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(anchors_module, "_PAIRS", 21)
+    monkeypatch.setattr(anchors_module, "_ENTRIES", 21)
     forward, backward = neighbourhood(100, 20, 7, seed=0)
     candidates = torch.randperm(100, generator=torch.Generator().manual_seed(1))[:50]
     found = connections(forward[candidates].to(device), backward.to(device), candidates.to(device))
     assert found.tolist() == loop(forward[candidates], backward, candidates)
     assert 0 < sum(found.tolist()) < 350
+
+
+def test_a_candidate_given_twice_is_counted_twice() -> None:
+    forward, backward = neighbourhood(30, 9, 4, seed=0)
+    well_known = int(backward.flatten().mode().values)
+    candidates = torch.tensor([well_known, 8, well_known, well_known])
+    found = connections(forward[candidates], backward, candidates)
+    assert found.tolist() == loop(forward[candidates], backward, candidates)
+    assert found[0] == found[2] == found[3] > 0
 
 
 def test_one_candidate_is_counted_and_joins() -> None:

@@ -7,7 +7,7 @@ from scipy.stats import norm
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from acpl.functional import density, information, level_of_minimum, min_max, select
+from acpl.functional import density, information, level_of_minimum, min_max, mixture, select
 
 DEVICES = [
     "cpu",
@@ -42,6 +42,14 @@ def test_density_refuses_what_has_no_mean() -> None:
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_the_posterior_agrees_with_scikit_learn_from_the_same_start(sets: int, scale: float, device: str) -> None:
     values = 0.7 + scale * blobs([-0.1, 0.0, 0.06], 0.02)
+    level, posterior = information(values.to(device), sets)
+    expected = scikit_learn(values, sets)
+    np.testing.assert_allclose(posterior.cpu(), expected, atol=1e-4)
+    assert (level.cpu().numpy() == expected.argmax(1)).all()
+
+
+def scikit_learn(values: Tensor, sets: int) -> np.ndarray:
+    """The posterior by scikit-learn's mixture from the same start."""
     raw = values.double().numpy()
     distinct = np.unique(raw)
     reference = GaussianMixture(
@@ -53,11 +61,36 @@ def test_the_posterior_agrees_with_scikit_learn_from_the_same_start(sets: int, s
         means_init=distinct[[(2 * i + 1) * len(distinct) // (2 * sets) for i in range(sets)], None],
         precisions_init=np.full((sets, 1, 1), sets**2 / raw.var()),
     ).fit(raw[:, None])
-    order = np.argsort(-reference.means_[:, 0])
-    level, posterior = information(values.to(device), sets)
-    expected = reference.predict_proba(raw[:, None])[:, order]
-    np.testing.assert_allclose(posterior.cpu(), expected, atol=1e-4)
-    assert (level.cpu().numpy() == expected.argmax(1)).all()
+    posterior: np.ndarray = reference.predict_proba(raw[:, None])[:, np.argsort(-reference.means_[:, 0])]
+    return posterior
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("spread", [0.02, 0.05])
+def test_many_samples_in_cells_agree_with_scikit_learn_on_each(spread: float, device: str) -> None:
+    values = blobs([0.9, 0.8, 0.6], spread, each=10_000)
+    level, posterior = information(values.to(device))
+    expected = scikit_learn(values, 3)
+    np.testing.assert_allclose(posterior.cpu(), expected, atol=2e-4)
+    assert (level.cpu().numpy() == expected.argmax(1)).mean() > 0.9999
+
+
+def test_a_component_narrower_than_its_cells_is_fitted_to_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.cat((blobs([0.8], 0.05, each=20_000), blobs([0.5], 2e-4, each=100, seed=1)))
+    found = information(values, 2)
+    monkeypatch.setattr(mixture, "_FEW", len(values))
+    expected = information(values, 2)
+    assert torch.equal(found.posterior, expected.posterior)
+
+
+def test_cells_hold_every_sample_once() -> None:
+    values = blobs([0.0, 3.0], 1.0, each=10_000).double().sort().values
+    cells = mixture._gather(values)
+    assert cells.samples.sum() == len(values)
+    assert 1000 < len(cells.mean) < len(values) / 4
+    assert cells.mean @ cells.samples == pytest.approx(values.sum().item())
+    square = cells.mean**2 @ cells.samples + cells.within.sum()
+    assert square == pytest.approx(values.square().sum().item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("floor", [1e-6, 0.5])

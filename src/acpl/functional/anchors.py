@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-# Candidate–anchor pairs looked up at a time: a few int64 each, so some 200 MB at most.
-_PAIRS = 2**22
+# Entries of the candidates' lists compared at a time: an int64 and a bool each.
+_ENTRIES = 2**21
 
 
 def connections(forward: Tensor, backward: Tensor, candidates: Tensor) -> Tensor:
@@ -29,16 +29,20 @@ def connections(forward: Tensor, backward: Tensor, candidates: Tensor) -> Tensor
     _check(forward, backward, candidates)
     if forward.numel() == 0 or backward.numel() == 0:
         return torch.zeros(len(candidates), dtype=torch.int64, device=candidates.device)
-    forward, backward, candidates = forward.long(), backward.long(), candidates.long()
-    # A pair as one number, so that a binary search among the anchors' lists answers for all of them; a mask
-    # of anchors × queries would not fit, and comparing lists is k² work for each candidate.
-    stride = max(int(backward.max()), int(candidates.max())) + 1
-    anchors = torch.arange(len(backward), device=backward.device)
-    listed = (anchors[:, None] * stride + backward).flatten().sort().values
-    step = max(1, _PAIRS // forward.shape[1])
-    parts = (slice(start, start + step) for start in range(0, len(forward), step))
-    counts = [_count_listed(forward[part] * stride + candidates[part, None], listed) for part in parts]
-    return torch.cat(counts)
+    # Asked of the anchors' lists, which are the fewer and mostly name other samples: an entry that is a candidate
+    # looks for its anchor in that candidate's list. A mask of anchors × queries would not fit.
+    number, order = candidates.long().sort()
+    first = torch.searchsorted(number, backward.long())
+    times = torch.searchsorted(number, backward.long(), right=True).sub_(first)
+    counts = torch.zeros(len(candidates), dtype=torch.int64, device=candidates.device)
+    step = max(1, _ENTRIES // forward.shape[1])
+    for repeat in range(int(times.max())):  # once, unless a candidate is given twice
+        anchor, place = (times > repeat).nonzero(as_tuple=True)
+        row = order[first[anchor, place] + repeat]
+        for start in range(0, len(row), step):
+            part = slice(start, start + step)
+            counts.index_add_(0, row[part], (forward[row[part]] == anchor[part, None]).sum(dim=1))
+    return counts
 
 
 def purify(connections: Tensor) -> Tensor:
@@ -67,11 +71,6 @@ def purify(connections: Tensor) -> Tensor:
     return connections <= connections.min()
 
 
-def _count_listed(pairs: Tensor, listed: Tensor) -> Tensor:
-    place = torch.searchsorted(listed, pairs).clamp_max_(len(listed) - 1)
-    return (listed[place] == pairs).sum(dim=1)
-
-
 def _check(forward: Tensor, backward: Tensor, candidates: Tensor) -> None:
     for name, index, dimensions in (
         ("forward", forward, 2),
@@ -82,9 +81,9 @@ def _check(forward: Tensor, backward: Tensor, candidates: Tensor) -> None:
             raise ValueError(f"{name} must have {dimensions} dimensions, got shape {tuple(index.shape)}")
         if index.is_floating_point() or index.dtype == torch.bool:
             raise TypeError(f"{name} must be integer, got {index.dtype}")
-        if index.numel() and int(index.min()) < 0:
-            raise ValueError(f"{name} must not be negative, got {int(index.min())}")
+        if index.numel() and (least := int(index.min())) < 0:
+            raise ValueError(f"{name} must not be negative, got {least}")
     if len(forward) != len(candidates):
         raise ValueError(f"forward must have a row per candidate, got {len(forward)} for {len(candidates)}")
-    if forward.numel() and int(forward.max()) >= len(backward):
-        raise ValueError(f"forward must lie in [0, {len(backward)}), got {int(forward.max())}")
+    if forward.numel() and (most := int(forward.max())) >= len(backward):
+        raise ValueError(f"forward must lie in [0, {len(backward)}), got {most}")

@@ -3,8 +3,11 @@
 import math
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from acpl.functional.mixture import Mixture, fit
 
 
 class Information(NamedTuple):
@@ -12,12 +15,6 @@ class Information(NamedTuple):
 
     level: Tensor
     posterior: Tensor
-
-
-class _Mixture(NamedTuple):
-    weight: Tensor
-    mean: Tensor
-    variance: Tensor
 
 
 def density(similarity: Tensor) -> Tensor:
@@ -59,7 +56,8 @@ def information(
     This is ζ of equations 2 and 3. The mixture is fitted by expectation-maximisation in float64, from a
     fixed start (means at the ``(i + ½) / sets`` quantiles of the distinct densities, equal weights, one
     variance), and its components are ordered by mean: the *lower* the density, the *more* informative. The
-    answer is the same on every call, for every order of the samples, and for densities shifted or scaled.
+    answer is the same on every call, for every order of the samples, and for densities shifted or scaled. Of more
+    than 8,192 samples, neighbouring ones take each step together, which moves a posterior by some 1e-5.
 
     Level ``sets - 1`` is taken only where its posterior is *strictly* the largest; on a tie the less
     informative level wins. Hence samples that are all equally dense, a single one among them, have a
@@ -102,7 +100,7 @@ def information(
         # Sorted, so that the order of the samples cannot reach the sums, not even their last bit.
         ascending, order = values.double().sort(stable=True)
         scaled = (ascending - ascending.mean()) / ascending.std(correction=0)
-        mixture = _fit(scaled, _start(scaled, sets), tolerance, iterations, floor)
+        mixture = fit(scaled, _start(scaled, sets), tolerance, iterations, floor)
         posterior[order] = _log_joint(scaled, mixture).softmax(dim=0).T.float()
     return Information(_first_largest(posterior), posterior)
 
@@ -201,43 +199,21 @@ def _densities(density: Tensor) -> Tensor:
     return values
 
 
-def _start(ascending: Tensor, sets: int) -> _Mixture:
+def _start(ascending: Tensor, sets: int) -> Mixture:
     """Return the mixture that EM starts from, densest component first.
 
     Quantiles of the *distinct* values, since two components that start on one spot never part.
     """
     distinct = ascending[ascending.diff(prepend=ascending[:1] - 1) > 0]
     middles = [(2 * i + 1) * len(distinct) // (2 * sets) for i in reversed(range(sets))]
-    # A uniform spread cut into equal parts leaves each with 1 / sets² of its variance.
-    return _Mixture(
-        weight=torch.full_like(distinct[middles], 1 / sets),
-        mean=distinct[middles],
-        variance=torch.full_like(distinct[middles], ascending.var(correction=0).item() / sets**2),
-    )
+    # A uniform spread cut into equal parts leaves each with 1 / sets² of its variance, which is 1.
+    return Mixture(np.full(sets, 1 / sets), distinct[middles].cpu().numpy(), np.full(sets, 1 / sets**2))
 
 
-def _fit(values: Tensor, mixture: _Mixture, tolerance: float, iterations: int, floor: float) -> _Mixture:
-    """Return the mixture after EM, from the highest mean to the lowest; the values have variance 1."""
-    likelihood = -math.inf
-    for _ in range(iterations):
-        joint = _log_joint(values, mixture)
-        evidence = joint.logsumexp(dim=0)
-        share = (joint - evidence).exp()
-        # A component that lost every sample keeps a finite mean, at no weight.
-        count = share.sum(dim=1) + 10 * torch.finfo(torch.float64).eps
-        mean = (share * values).sum(dim=1) / count
-        variance = (share * (values - mean[:, None]).square()).sum(dim=1) / count
-        mixture = _Mixture(count / len(values), mean, variance.clamp_min(floor))
-        before, likelihood = likelihood, evidence.mean().item()
-        if abs(likelihood - before) < tolerance:
-            break
-    order = mixture.mean.argsort(descending=True, stable=True)
-    return _Mixture(mixture.weight[order], mixture.mean[order], mixture.variance[order])
-
-
-def _log_joint(values: Tensor, mixture: _Mixture) -> Tensor:
+def _log_joint(values: Tensor, mixture: Mixture) -> Tensor:
     """Return log π_ζ n(d | μ_ζ, Σ_ζ), equation 3, as ``(sets, samples)``."""
-    weight, mean, variance = (parameter[:, None] for parameter in mixture)
+    parameters = torch.from_numpy(np.stack(mixture)).to(values.device)
+    weight, mean, variance = parameters[:, :, None].unbind()
     return weight.log() - 0.5 * ((2 * math.pi * variance).log() + (values - mean).square() / variance)
 
 

@@ -1,30 +1,31 @@
 """Exact cosine nearest neighbours, in one direction or in both, without ever holding the whole product.
 
-Rows are brought to unit length in float64 and rounded to multiples of 2⁻²⁶. Products of two such numbers are
-multiples of 2⁻⁵², and every partial sum of a scalar product of unit vectors stays below 2: float64 holds each
-of them *exactly*, in whatever order a matrix kernel adds them. So a pair's similarity does not depend on the
-block it falls into, on the number of threads or on the device, and duplicated rows tie to the last bit. The
-rounding moves a cosine by about 10⁻⁸, and by no more than 1.5 · 10⁻⁸ √features, which float32 sums exceed.
-
-Similarity and index are then packed into one int64, similarity above, index (reversed) below. Such ranks are
-unique and sort as the contract says: by descending similarity, ties to the lower index.
+Queries are scored against all anchors block by block (``scores``). Of every block each query keeps its best
+scores, a few more than k, and each anchor its own; these candidates are ranked, and where the scores cannot prove
+that the k nearest are among them, all pairs of that row are (``exhaustive``). Whatever the way, the indices are those
+of the exact similarities (``rows``) rounded to float32, equal ones in ascending order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from acpl.functional import ranks as ranking
+from acpl.functional.columns import BestOfColumns
+from acpl.functional.exhaustive import exhaustive
+from acpl.functional.pairs import float32_is_float32
+from acpl.functional.rows import BYTES_PER_FEATURE, Rows, measured, slices
+from acpl.functional.scores import ExactScores, RoundedScores, Scores
+
 BLOCK_BYTES = 256 * 2**20
 
-_GRID = 2.0**26
-_INDEX_MASK = 2**32 - 1
-_WORST = torch.iinfo(torch.int64).min
-# What a block needs at its peak: per pair the float64 product, its float32 and int64 forms and
-# the copies made while merging; per element of a row its float32, float64 and rounded forms.
-_BYTES_PER_PAIR = 40
-_BYTES_PER_FEATURE = 32
+# On the CPU larger blocks leave the cache, and their memory is mapped anew each time.
+_CPU_PAIRS = 2**21
+# Devices that multiply float64 at least half as fast as float32: nothing is gained there by less.
+_FULL_RATE_DOUBLES = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)}
 
 
 class Nearest(NamedTuple):
@@ -49,11 +50,12 @@ def nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int = BLOC
         queries: features ``(queries, features)``, floating point, finite; used as float32.
         anchors: features ``(anchors, features)``, at least one row, on the device of the queries.
         k: how many neighbours, at least 1. Where there are fewer anchors, all of them are returned.
-        block_bytes: working memory to aim at, beside the input and the output. It does not change the result.
+        block_bytes: working memory to aim at, beside the input and the output. It does not change the indices,
+            nor a similarity by more than 1e-6.
 
     Returns:
-        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending; 0 for a
-            zero vector.
+        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
+            for a zero vector.
         ``index``, int64 of the same shape: rows of ``anchors``. Equal similarities: the lower index first.
 
     Raises:
@@ -68,18 +70,7 @@ def nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int = BLOC
         >>> similarity, index
         (tensor([[0.6000, 0.0000]]), tensor([[1, 0]]))
     """
-    queries, anchors = _checked(queries, anchors, k, block_bytes)
-    width = min(k, len(anchors))
-    similarity = queries.new_empty((len(queries), width), dtype=torch.float32)
-    index = queries.new_empty((len(queries), width), dtype=torch.int64)
-    row_step, column_step = _tile(len(queries), len(anchors), queries.shape[1], block_bytes)
-    for rows in _slices(len(queries), row_step):
-        unit = _unit(queries[rows])
-        best = _no_ranks(len(unit), width, queries.device)
-        for columns in _slices(len(anchors), column_step):
-            ranks = _ranks(unit, _unit(anchors[columns]))
-            best = _merge(best, ranks + _reversed_index(columns, ranks.device))
-        similarity[rows], index[rows] = _unpack(best)
+    similarity, index, _ = _search(queries, anchors, k, block_bytes, both=False)
     return Nearest(similarity, index)
 
 
@@ -93,11 +84,12 @@ def mutual_nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int
         queries: features ``(queries, features)``, floating point, finite; used as float32.
         anchors: features ``(anchors, features)``, at least one row, on the device of the queries.
         k: how many neighbours, at least 1, in either direction. Where there are fewer, all are returned.
-        block_bytes: working memory to aim at, beside the input and the output. It does not change the result.
+        block_bytes: working memory to aim at, beside the input and the output. It does not change the indices,
+            nor a similarity by more than 1e-6.
 
     Returns:
-        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending; 0 for a
-            zero vector.
+        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
+            for a zero vector.
         ``forward``, int64 of the same shape: rows of ``anchors``.
         ``backward``, int64 ``(anchors, min(k, queries))``: rows of ``queries``, most similar first.
         Equal similarities: the lower index first, in both directions.
@@ -114,28 +106,151 @@ def mutual_nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int
         >>> found.forward.flatten(), found.backward.flatten()
         (tensor([0, 1, 1]), tensor([0, 1]))
     """
-    queries, anchors = _checked(queries, anchors, k, block_bytes)
-    width = min(k, len(anchors))
-    similarity = queries.new_empty((len(queries), width), dtype=torch.float32)
-    forward = queries.new_empty((len(queries), width), dtype=torch.int64)
-    best_backward = _no_ranks(len(anchors), min(k, len(queries)), queries.device)
-    row_step, column_step = _tile(len(queries), len(anchors), queries.shape[1], block_bytes)
-    for rows in _slices(len(queries), row_step):
-        unit = _unit(queries[rows])
-        best = _no_ranks(len(unit), width, queries.device)
-        for columns in _slices(len(anchors), column_step):
-            ranks = _ranks(unit, _unit(anchors[columns]))
-            best = _merge(best, ranks + _reversed_index(columns, ranks.device))
-            ranks += _reversed_index(rows, ranks.device)[:, None]
-            best_backward[columns] = _merge(best_backward[columns], ranks.T)
-        similarity[rows], forward[rows] = _unpack(best)
-    # By blocks: the ranks of all anchors are as large as the output, their sorted copies need not be.
-    for columns in _slices(len(anchors), column_step):
-        best_backward[columns] = _unpack(best_backward[columns])[1]
-    return MutualNearest(similarity, forward, best_backward)
+    return MutualNearest(*_search(queries, anchors, k, block_bytes, both=True))
 
 
-def _checked(queries: Tensor, anchors: Tensor, k: int, block_bytes: int) -> tuple[Tensor, Tensor]:
+def _search(queries: Tensor, anchors: Tensor, k: int, block_bytes: int, *, both: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return similarity and index of the nearest anchors and, where both are asked for, the nearest queries."""
+    _check(queries, anchors, k, block_bytes)
+    rows = measured("queries", queries.detach(), block_bytes)
+    columns = measured("anchors", anchors.detach(), block_bytes)
+    for scored in _ways_to_score(rows, columns, k, block_bytes):
+        found = _by_scores(scored(rows, columns), rows, columns, k, block_bytes, both)
+        if found is not None:
+            return found
+    return _by_all_pairs(rows, columns, k, block_bytes, both)
+
+
+def _ways_to_score(rows: Rows, columns: Rows, k: int, block_bytes: int) -> list[Callable[[Rows, Rows], Scores]]:
+    """Return the ways to score that are worth trying, the best first; none where memory is too short for any."""
+    features = columns.features.shape[1]
+    # All anchors in float64, and a row of scores and candidates against them.
+    least = len(columns.length) * (features * BYTES_PER_FEATURE + 2 * ExactScores.bytes_per_pair)
+    if len(rows.length) == 0 or features == 0 or least > block_bytes // 2:
+        return []
+    dtype = _worthwhile_dtype(rows, columns, k)
+    if dtype == torch.float64:
+        return [ExactScores]
+    return [partial(RoundedScores, dtype=dtype), ExactScores]
+
+
+def _worthwhile_dtype(rows: Rows, columns: Rows, k: int) -> torch.dtype:
+    """Return the precision in which to look for candidates, by what was measured to be fastest; any is exact."""
+    queries, anchors, features = len(rows.length), len(columns.length), columns.features.shape[1]
+    if queries * anchors < 2**20 or features < 128 or 4 * k > anchors:
+        return torch.float64
+    # Where float32 could overflow or lose digits, rows are left to float64.
+    lengths = (rows.length, columns.length)
+    if not all(float(x.min()) > 2.0**-60 and float(x.max()) < 2.0**60 for x in lengths):
+        return torch.float64
+    if rows.length.is_cuda:
+        capability = torch.cuda.get_device_capability(rows.length.device)
+        return torch.bfloat16 if capability >= (8, 0) and capability not in _FULL_RATE_DOUBLES else torch.float64
+    if rows.length.device.type != "cpu":
+        return torch.float64
+    # After bfloat16 the candidates are multiplied again, one by one: of many anchors few may be.
+    if 16 * k <= anchors and _cpu_multiplies_bfloat16():
+        return torch.bfloat16
+    return torch.float32 if float32_is_float32() else torch.float64
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    # Not among torch's public names, so it may be missing one day; then float32 is used.
+    checks = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
+    return any(check is not None and check() for check in checks)
+
+
+def _by_scores(
+    scores: Scores, rows: Rows, columns: Rows, k: int, block_bytes: int, both: bool
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Search among the best scores; None where the first block shows that they prove too little to be worth it."""
+    queries, anchors = len(rows.length), len(columns.length)
+    device, width, candidates = rows.length.device, min(k, anchors), min(k + scores.spare(k), anchors)
+    similarity = torch.empty((queries, width), dtype=torch.float32, device=device)
+    index = torch.empty((queries, width), dtype=torch.int64, device=device)
+    certain = torch.ones(queries, dtype=torch.bool, device=device)
+    best: BestOfColumns | None = None
+    for part in slices(queries, _block_rows(scores, anchors, columns.features.shape[1], block_bytes, device)):
+        score = scores.block(part)
+        kept, place = score.topk(candidates, dim=1, sorted=False)
+        ranks = scores.rank_anchors(part, kept, place)[:, :width]
+        similarity[part], index[part] = ranking.similarity_of(ranks), ranking.index_of(ranks)
+        kth = similarity[part, -1:]
+        if candidates < anchors:
+            certain[part] = scores.anchors_below(kth, kept.amin(dim=1, keepdim=True)).flatten()
+        if part.start == 0:
+            if int(certain[part].sum()) * 2 < len(score):
+                return None
+            # As many as these queries needed, and one to prove that it was enough.
+            needed = int((~scores.anchors_below(kth, kept)).sum(dim=1).max())
+            candidates = min(needed + 1, candidates)
+        if both:
+            best = best or BestOfColumns(anchors, min(k + scores.spare(k), queries), score)
+            best.add(score, part.start)
+    doubtful = (~certain).nonzero().flatten()
+    for part in slices(len(doubtful), _rows_of_ranks(width, block_bytes)):
+        some = doubtful[part]
+        ranks = exhaustive(rows, some, columns, width, block_bytes)
+        similarity[some], index[some] = ranking.similarity_of(ranks), ranking.index_of(ranks)
+    if best is None:
+        return similarity, index, index.new_empty((anchors, 0))
+    return similarity, index, _nearest_queries(scores, best, rows, columns, k, block_bytes)
+
+
+def _nearest_queries(
+    scores: Scores, best: BestOfColumns, rows: Rows, columns: Rows, k: int, block_bytes: int
+) -> Tensor:
+    """Return the nearest queries of every anchor, from those that scored best for it."""
+    queries, anchors = len(rows.length), len(columns.length)
+    kept, row = best.best()
+    width = min(k, queries)
+    backward = row.new_empty((anchors, width))
+    certain = torch.ones(anchors, dtype=torch.bool, device=row.device)
+    # A candidate may need its query's features in float64.
+    step = max(1, block_bytes // (kept.shape[1] * (columns.features.shape[1] * BYTES_PER_FEATURE // 8 + 64)))
+    for part in slices(anchors, step):
+        ranks = scores.rank_queries(part, kept[part], row[part])
+        backward[part] = ranking.index_of(ranks[:, :width])
+        if kept.shape[1] < queries:
+            kth = ranking.similarity_of(ranks[:, width - 1 : width])
+            certain[part] = scores.queries_below(part, kth, kept[part].amin(dim=1, keepdim=True)).flatten()
+    doubtful = (~certain).nonzero().flatten()
+    for part in slices(len(doubtful), _rows_of_ranks(width, block_bytes)):
+        some = doubtful[part]
+        backward[some] = ranking.index_of(exhaustive(columns, some, rows, width, block_bytes))
+    return backward
+
+
+def _by_all_pairs(rows: Rows, columns: Rows, k: int, block_bytes: int, both: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Search among all pairs, once for each direction."""
+    queries, anchors, device = len(rows.length), len(columns.length), rows.length.device
+    similarity = torch.empty((queries, min(k, anchors)), dtype=torch.float32, device=device)
+    index = torch.empty((queries, min(k, anchors)), dtype=torch.int64, device=device)
+    backward = torch.empty((anchors, min(k, queries) if both else 0), dtype=torch.int64, device=device)
+    for part in slices(queries, _rows_of_ranks(index.shape[1], block_bytes)):
+        some = torch.arange(part.start, part.stop, device=device)
+        ranks = exhaustive(rows, some, columns, index.shape[1], block_bytes)
+        similarity[some], index[some] = ranking.similarity_of(ranks), ranking.index_of(ranks)
+    if backward.shape[1]:
+        for part in slices(anchors, _rows_of_ranks(backward.shape[1], block_bytes)):
+            some = torch.arange(part.start, part.stop, device=device)
+            backward[some] = ranking.index_of(exhaustive(columns, some, rows, backward.shape[1], block_bytes))
+    return similarity, index, backward
+
+
+def _block_rows(scores: Scores, anchors: int, features: int, block_bytes: int, device: torch.device) -> int:
+    """Return how many queries to score at a time, beside what is kept of the anchors."""
+    bytes_per_row = anchors * scores.bytes_per_pair + features * BYTES_PER_FEATURE
+    rows = (block_bytes - anchors * features * BYTES_PER_FEATURE) // bytes_per_row
+    return max(1, min(rows, _CPU_PAIRS // anchors) if device.type == "cpu" else rows)
+
+
+def _rows_of_ranks(width: int, block_bytes: int) -> int:
+    """Return for how many rows to hold ranks, and copies of them, besides the output."""
+    return max(1, block_bytes // (width * 64))
+
+
+def _check(queries: Tensor, anchors: Tensor, k: int, block_bytes: int) -> None:
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     if block_bytes < 1:
@@ -153,73 +268,3 @@ def _checked(queries: Tensor, anchors: Tensor, k: int, block_bytes: int) -> tupl
         raise ValueError(f"queries and anchors must share a device, got {queries.device} and {anchors.device}")
     if len(anchors) == 0:
         raise ValueError("anchors must have at least one row, got none")
-    for name, rows in (("queries", queries), ("anchors", anchors)):
-        bad = _count_not_finite(rows, block_bytes)
-        if bad:
-            raise ValueError(f"{name} must be finite, got NaN or infinity in {bad} of {len(rows)} rows")
-    return queries.detach(), anchors.detach()
-
-
-def _count_not_finite(rows: Tensor, block_bytes: int) -> int:
-    step = max(1, block_bytes // (_BYTES_PER_FEATURE * max(1, rows.shape[1])))
-    # In float32, as it will be used: a float64 beyond its range is an infinity.
-    return sum(int((~rows[part].float().isfinite().all(1)).sum()) for part in _slices(len(rows), step))
-
-
-def _tile(queries: int, anchors: int, features: int, block_bytes: int) -> tuple[int, int]:
-    """Return how many queries and anchors to take at a time.
-
-    The longer side is halved first: a tile much narrower than k in either direction would spend its time
-    merging the same k best again and again.
-    """
-    rows, columns = max(1, queries), anchors
-    while rows * columns > 1:
-        if rows * columns * _BYTES_PER_PAIR + (rows + columns) * features * _BYTES_PER_FEATURE <= block_bytes:
-            break
-        if rows >= columns:
-            rows = (rows + 1) // 2
-        else:
-            columns = (columns + 1) // 2
-    return rows, columns
-
-
-def _slices(count: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
-
-
-def _unit(rows: Tensor) -> Tensor:
-    """Return rows of unit length on the grid of the module's docstring, float64; a zero row stays zero."""
-    values = rows.float().double()
-    length = values.square().sum(1, keepdim=True).sqrt_()
-    length[length == 0] = 1.0
-    return values.div_(length).mul_(_GRID).round_().div_(_GRID)
-
-
-def _ranks(queries: Tensor, anchors: Tensor) -> Tensor:
-    """Return int64 ``(queries, anchors)`` that sort like the similarities, their lower 32 bits free."""
-    similarity = (queries @ anchors.T).float().clamp_(-1.0, 1.0)
-    similarity += 0.0  # minus zero would rank below zero
-    return _flip_negative(similarity.view(torch.int32)).long().bitwise_left_shift_(32)
-
-
-def _flip_negative(bits: Tensor) -> Tensor:
-    """Turn the bits of float32 into int32 that sort as the floats do, or back."""
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
-
-
-def _reversed_index(part: slice, device: torch.device) -> Tensor:
-    return _INDEX_MASK - torch.arange(part.start, part.stop, device=device)
-
-
-def _no_ranks(rows: int, width: int, device: torch.device) -> Tensor:
-    return torch.full((rows, width), _WORST, dtype=torch.int64, device=device)
-
-
-def _merge(best: Tensor, ranks: Tensor) -> Tensor:
-    return torch.cat((best, ranks), dim=1).topk(best.shape[1], dim=1, sorted=False).values
-
-
-def _unpack(best: Tensor) -> tuple[Tensor, Tensor]:
-    best = best.sort(dim=1, descending=True).values
-    similarity = _flip_negative((best >> 32).int()).view(torch.float32)
-    return similarity, _INDEX_MASK - (best & _INDEX_MASK)

@@ -202,5 +202,7 @@ def _per_sample(name: str, values: Tensor, count: int, lowest: float) -> Tensor:
 def _check_index(name: str, index: Tensor, rows: int) -> None:
     if index.is_floating_point() or index.dtype == torch.bool:
         raise TypeError(f"{name} must be integer, got {index.dtype}")
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= rows):
-        raise ValueError(f"{name} must lie in [0, {rows}), got values from {int(index.min())} to {int(index.max())}")
+    if index.numel():
+        least, most = torch.stack(torch.aminmax(index)).tolist()  # one pass, one wait for the device
+        if least < 0 or most >= rows:
+            raise ValueError(f"{name} must lie in [0, {rows}), got values from {least} to {most}")
