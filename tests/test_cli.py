@@ -108,7 +108,7 @@ def test_predict_lists_what_it_could_not_read_and_predicts_the_rest(chest_run: P
 
 def test_methods_and_presets_are_listed() -> None:
     assert set(json.loads(acpl("methods", "--json").stdout)) >= {"acpl", "supervised"}
-    assert set(json.loads(acpl("presets", "--json").stdout)) == {"chestxray14", "demo", "images", "isic2018"}
+    assert set(json.loads(acpl("presets", "--json").stdout)) == {"chestxray14", "compare", "demo", "images", "isic2018"}
     assert "--pseudo-label" in acpl("methods", "acpl").stdout
 
 
@@ -188,7 +188,7 @@ def test_weights_and_backbones_are_checked_before_anything_else(tmp_path: Path) 
 
 
 def test_compare_ends_with_a_table(tmp_path: Path) -> None:
-    tiny = "--phantom-patients 40 --size 32 --batch-size 8 --steps 2 --seeds 1 --fractions 0.3 --device cpu"
+    tiny = "--phantom-patients 40 --size 32 --batch-size 8 --budget 2 --jobs 1 --seeds 1 --fractions 0.3 --device cpu"
     done = acpl("compare", "--methods", "supervised,mixup", *tiny.split(), "--out", tmp_path / "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 of 2" in done.stdout

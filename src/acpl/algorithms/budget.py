@@ -35,7 +35,8 @@ def within_budget(
         return stage
     stages = schedule.stages if unlabelled else 0
     usual = usual_steps(schedule, labelled, unlabelled)
-    first = budget if stages == 0 else max(1, budget * _warm_up_steps(schedule, labelled) // usual)
+    share = budget * _warm_up_steps(schedule, labelled) // usual
+    first = budget if stages == 0 else max(1, min(share, budget - stages))
     if index == 0:
         steps = first
     else:
