@@ -288,6 +288,10 @@ def test_a_table_of_the_papers_data_has_a_column_of_published_figures(
         assert "best on the test part" in text
     with (tmp_path / "table.csv").open() as file:
         assert {row["method"]: row["published"] for row in csv.DictReader(file)}["acpl"] == "0.7482"
-    console = Console(width=120, file=io.StringIO())
-    console.print(comparison_tables([asdict(entry) for entry in beside], notes_on(beside)))
-    assert "74.82" in console.file.getvalue()
+    for width in (80, 150):
+        console = Console(width=width, file=io.StringIO())
+        console.print(comparison_tables([asdict(entry) for entry in beside], notes_on(beside), width))
+        shown = console.file.getvalue()
+        assert "…" not in shown
+        assert all(f"{100 * entry.auroc:.2f} [" in shown for entry in beside)
+        assert "74.82" in shown

@@ -157,6 +157,7 @@ def _compare(
     on where it was when it is called again.
     """
     import shlex
+    import signal
     from dataclasses import asdict
 
     from acpl.experiments.comparison import compare, notes_on
@@ -169,6 +170,7 @@ def _compare(
     if jobs != "auto" and not jobs.isdecimal():
         raise UserError(f"jobs should be auto or a number, but it is '{jobs}'")
     console = _console()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop is as orderly as Ctrl-C
     try:
         entries = compare(
             out,
@@ -187,7 +189,7 @@ def _compare(
     except KeyboardInterrupt:
         typer.echo(f"stopped; the same call goes on with what {out} has not got yet", err=True)
         raise typer.Exit(130) from None
-    console.print(comparison_tables([asdict(entry) for entry in entries], notes_on(entries)))
+    console.print(comparison_tables([asdict(entry) for entry in entries], notes_on(entries), console.width))
     typer.echo(f"tables: {out}/table.md, table.csv, table.tex")
 
 

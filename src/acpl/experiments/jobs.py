@@ -8,8 +8,9 @@ import torch
 from acpl.config import Config
 from acpl.data.manifest import Manifest
 from acpl.engine.device import Device
+from acpl.engine.run_folder import ModelCard
+from acpl.engine.training import build_network
 from acpl.experiments.cells import cores
-from acpl.models import build_classifier
 
 GIB = 2**30
 _PROCESS = 0.8 * GIB
@@ -36,7 +37,7 @@ class Jobs:
 def choose_jobs(config: Config, manifest: Manifest, cells: int) -> Jobs:
     """As many as the cores, the memory and the cells allow."""
     device = Device.choose(config.device, config.precision).torch
-    network = training_bytes(config, len(manifest.classes))
+    network = training_bytes(config, manifest)
     limits = {"cores": cores(), "cells": cells}
     host = int(_PROCESS) + _images_in_memory(config, manifest) + (network if device.type == "cpu" else 0)
     free = free_memory()
@@ -52,12 +53,12 @@ def choose_jobs(config: Config, manifest: Manifest, cells: int) -> Jobs:
     return Jobs(count, f"{count} side by side, limited by {least} ({limits['cores']} cores; {needs})")
 
 
-def training_bytes(config: Config, classes: int) -> int:
+def training_bytes(config: Config, manifest: Manifest) -> int:
     """What training a network holds: its weights many times over, and what a step keeps for its gradients.
 
     The latter is counted, by one pass over two images, so it holds for any backbone.
     """
-    network = build_classifier(config.backbone, channels=3, classes=classes, activation=config.activation)
+    network = build_network(_card(config, manifest))
     kept: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -90,6 +91,22 @@ def free_memory() -> int | None:
     except (OSError, ValueError):
         pass
     return min(found, default=None)
+
+
+def _card(config: Config, manifest: Manifest) -> ModelCard:
+    """The network that a cell trains; colour, for it is not known yet and grey takes no more."""
+    return ModelCard(
+        task=manifest.task,
+        classes=list(manifest.classes),
+        backbone=config.backbone,
+        activation=config.activation,
+        channels=3,
+        size=config.size,
+        mean=[0.0] * 3,
+        std=[1.0] * 3,
+        threshold=None,
+        normal_output=config.normal_output,
+    )
 
 
 def _images_in_memory(config: Config, manifest: Manifest) -> int:

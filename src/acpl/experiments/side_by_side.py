@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -23,6 +23,7 @@ class _Running(NamedTuple):
 
 
 _SPAWN = get_context("spawn")  # a fork would copy the locks of torch's threads, and cannot use a GPU
+_STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def results(
@@ -38,8 +39,9 @@ def results(
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                one = _start(waiting[0], work[waiting[0]], logs[waiting[0]])
-                running[one.process.sentinel] = one
+                with _undisturbed():  # a process that is half started would be forgotten
+                    one = _start(waiting[0], work[waiting[0]], logs[waiting[0]])
+                    running[one.process.sentinel] = one
                 started(waiting.pop(0))
             ended = wait(list(running))
             for sentinel in [sentinel for sentinel in running if sentinel in ended]:
@@ -81,9 +83,26 @@ def _kill(one: _Running) -> None:
     one.process.join()
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Stop signals wait; a process that is started meanwhile has them wait, too."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _in_child(mouth: Connection, work: Work, log: Path) -> None:
+    # An interrupt from the keyboard is for the parent, which decides; this process leaves the terminal's group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)  # an interrupt from the keyboard reaches the parent alone, which decides
+        os.setpgid(0, 0)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as file:

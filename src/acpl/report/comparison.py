@@ -13,28 +13,32 @@ from rich.text import Text
 
 Rows = Sequence[Mapping[str, Any]]
 Row = Mapping[str, Any]
-FIGURES = ("rank", "method", "AUROC [95 %]", "± seeds", "behind best [95 %]", "p")
+SPREAD = "± seeds"
+FIGURES = ("rank", "method", "AUROC [95 %]", SPREAD, "behind best [95 %]", "p")
 COST = ("seeds", "steps", "images", "time")
 PUBLISHED = "published"
+WIDE = 130
+"""Columns of a terminal that one table of everything needs."""
 
 
-def comparison_tables(rows: Rows, notes: Sequence[str] = ()) -> Group:
-    """For the terminal: a table of figures a fraction, then what each method cost, then what must be said."""
+def comparison_tables(rows: Rows, notes: Sequence[str] = (), width: int = 80) -> Group:
+    """For the terminal: a table a fraction, or two where one is too wide for it; then what must be said."""
+    whole = (*FIGURES, *((PUBLISHED,) if _has_published(rows) else ()), *COST)
+    first = tuple(heading for heading in FIGURES if heading != SPREAD)
+    second = ("method", *(heading for heading in whole if heading not in first))
     blocks: list[RenderableType] = []
-    with_published = _has_published(rows)
     for fraction in dict.fromkeys(row["fraction"] for row in rows):
         own = [row for row in rows if row["fraction"] == fraction]
-        headings = (*FIGURES, PUBLISHED) if with_published else FIGURES
-        table = _table(f"mean test AUROC × 100, {100 * fraction:.3g} % of the labels", headings)
-        for row in own:
-            style = "bold" if row["rank"] == 1 else "red" if row["rank"] is None else ""
-            cells = [*_figures(row), *([_published(row)] if with_published else [])]
-            table.add_row(*(Text(cell, style=style) for cell in cells))
-        blocks.append(table)
-    table = _table("what each run cost, mean over seeds", ("labels", "method", *COST))
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in (f"{row['fraction']:.3g}", row["method"], *_cost(row))))
-    return Group(*blocks, table, *(Text(f"• {note}") for note in notes))
+        title = f"mean test AUROC × 100, {100 * fraction:.3g} % of the labels"
+        parts = {title: whole} if width >= WIDE else {title: first, "over seeds, and the mean cost of a run": second}
+        for heading, columns in parts.items():
+            table = _table(heading, columns)
+            for row in own:
+                style = "bold" if row["rank"] == 1 else "red" if row["rank"] is None else ""
+                cells = dict(zip(_headings(rows), _cells(row, rows), strict=True))
+                table.add_row(*(Text(cells[column], style=style) for column in columns))
+            blocks.append(table)
+    return Group(*blocks, *(Text(f"• {note}") for note in notes))
 
 
 def as_markdown(rows: Rows, notes: Sequence[str] = ()) -> str:
@@ -71,7 +75,7 @@ def as_latex(rows: Rows, notes: Sequence[str] = ()) -> str:
 
 
 def _table(title: str, headings: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
         name = heading == "method"
         table.add_column(heading, justify="left" if name else "right", no_wrap=not name, overflow="fold")

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 MARKS = {"done": ("●", "green"), "running": ("◐", "yellow"), "failed": ("✗", "red"), "waiting": ("○", "dim")}
-_AROUND = 9
+_AROUND = 10
 """Lines of a terminal that are not rows of the table."""
 
 Rows = Sequence[Mapping[str, Any]]
@@ -32,19 +32,22 @@ def live_table(
     ]
     shown_reasons = reasons[-3:]
     shown, hidden = _fitting(rows, max(3, height - _AROUND - len(shown_reasons)))
-    best = max((row["test"] for row in rows if row["test"] is not None), default=None)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1))
+    best: dict[float, float] = {}
+    for row in rows:
+        if row["test"] is not None:
+            best[row["fraction"]] = max(row["test"], best.get(row["fraction"], 0.0))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     several = len({row["fraction"] for row in rows}) > 1
     if several:
         table.add_column("labels", justify="right", no_wrap=True)
     table.add_column("method", no_wrap=True)
     table.add_column("cells", no_wrap=True)
-    table.add_column("steps now", no_wrap=True, min_width=27)  # so that the table does not jump
+    table.add_column("steps now", no_wrap=True, min_width=24)  # so that the table does not jump
     table.add_column("validation", justify="right", no_wrap=True)
     table.add_column("test", justify="right", no_wrap=True)
     for row in shown:
         waits = set(row["states"]) == {"waiting"}
-        test = Text(_figure(row["test"]), style="bold" if row["test"] is not None and row["test"] == best else "")
+        test = Text(_figure(row["test"]), style="bold" if row["test"] == best.get(row["fraction"], -1) else "")
         cells: list[RenderableType] = [
             Text(row["method"], style="dim" if waits else ""),
             Text.assemble(*(MARKS[state] for state in row["states"])),
@@ -70,13 +73,12 @@ def duration(seconds: float) -> str:
 def _total(counts: Mapping[str, int], gone: float, left: float | None) -> Table:
     total = sum(counts.values())
     ended = counts["done"] + counts["failed"]
-    words = [f"{ended} of {total} cells"]
+    words = [f"{ended} of {total}"]
     words += [f"{counts[name]} {name}" for name in ("running", "failed") if counts[name]]
-    words.append(f"{duration(gone)} gone")
-    if ended < total:
-        words.append("estimating what is left" if left is None else f"about {duration(left)} left")
+    rest = "" if ended == total else ", estimating what is left" if left is None else f", about {duration(left)} left"
+    words.append(f"{duration(gone)} gone{rest}")
     line = Table.grid(padding=(0, 2))
-    line.add_row(_bar(ended, max(1, total), 20), Text(" · ".join(words)))
+    line.add_row(_bar(ended, max(1, total), 12), Text(" · ".join(words)))
     return line
 
 
