@@ -60,7 +60,8 @@ def run_cells(
             raise RuntimeError(f"{cell.name} failed: {reason}")
         board.ended(cell, reason)
         if reason is None:
-            figure = f"AUROC {read_evaluation(folder, cell)['auroc']['mean']:.4f}"
+            mean = read_evaluation(folder, cell)["auroc"]["mean"]
+            figure = "AUROC undefined" if mean is None else f"AUROC {mean:.4f}"
         else:
             failed[cell.name] = reason
             figure = f"failed: {reason}"

@@ -5,8 +5,7 @@ gradient steps and the same number of settings to choose among. How they are ran
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,14 +19,13 @@ from acpl.engine.run_folder import write_whole
 from acpl.engine.training import source_of
 from acpl.errors import UserError
 from acpl.experiments.about import Account, sentence
-from acpl.experiments.cells import Cell, is_done, run_cells
+from acpl.experiments.cells import Cell
 from acpl.experiments.jobs import choose_jobs
-from acpl.experiments.progress import Board
 from acpl.experiments.published import CHOSEN_ON_TEST, SOURCE
 from acpl.experiments.standings import Entry, summarise
 from acpl.experiments.tuning import Settings, candidates, choose, tuning_cells
+from acpl.experiments.watched import WatchedRuns
 from acpl.report.comparison import as_csv, as_latex, as_markdown
-from acpl.report.live import live_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,7 +94,7 @@ def compare(
     each = " or ".join(f"{steps:,}" for steps in dict.fromkeys(budgets.values()))
     title = f"{config.data}: {shape}, {each} gradient steps a run, {jobs} side by side"
     say(title)
-    run = _Runs(folder, jobs, say, console, Account(folder, command=command, jobs=jobs, data=config.data))
+    run = WatchedRuns(folder, jobs, say, console, Account(folder, command=command, jobs=jobs, data=config.data))
 
     best: dict[tuple[float, str], Settings] = {}
     if tune > 1:
@@ -131,12 +129,13 @@ def compare(
     }
     failed = run(list(cells.values()), title)
     entries = []
-    for fraction in fractions:
-        own_cells = {method: [cells[seed, fraction, method] for seed in range(seeds)] for method in chosen_methods}
-        chosen = {method: best.get((fraction, method), {}) for method in chosen_methods}
-        entries += summarise(
-            folder, fraction, own_cells, failed, resamples=resamples, data=config.data, chosen=chosen, tried=tune
-        )
+    with run.busy("resampling patients"):
+        for fraction in fractions:
+            own_cells = {method: [cells[seed, fraction, method] for seed in range(seeds)] for method in chosen_methods}
+            chosen = {method: best.get((fraction, method), {}) for method in chosen_methods}
+            entries += summarise(
+                folder, fraction, own_cells, failed, resamples=resamples, data=config.data, chosen=chosen, tried=tune
+            )
     write_tables(folder, entries, run.account.write(run.ended))
     return entries
 
@@ -179,55 +178,6 @@ def steps_of(budget: int | str, fraction: float, settings: Mapping[str, Any], ma
     if str(budget).isdecimal() and int(budget) >= 1:
         return int(budget)
     raise UserError(f"budget should be same or a number of gradient steps, but it is '{budget}'")
-
-
-class _Runs:
-    """Runs cells, with a live table in a terminal and lines elsewhere."""
-
-    def __init__(
-        self, folder: Path, jobs: int, say: Callable[[str], None], console: "Console | None", account: Account
-    ) -> None:
-        self.folder, self.jobs, self.say, self.account = folder, jobs, say, account
-        self.console = console if console is not None and console.is_terminal else None
-        self.ended = 0
-
-    def __call__(self, cells: Sequence[Cell], title: str) -> dict[str, str]:
-        """Why cells failed, by their names."""
-        board = Board(cells, self.folder, self.jobs)
-        if all(is_done(self.folder, cell) for cell in cells):
-            return {}
-        with self._shown(board, title) as say:
-
-            def said(line: str) -> None:
-                self.ended += 1
-                self.account.write(self.ended)
-                say(line)
-
-            return run_cells(cells, self.folder, jobs=self.jobs, say=said, keep_going=True, board=board)
-
-    @contextmanager
-    def _shown(self, board: Board, title: str) -> Iterator[Callable[[str], None]]:
-        """What a finished cell's line goes to: nowhere, where the table shows it."""
-        if self.console is None:
-            yield self.say
-            return
-        from rich.live import Live
-
-        console = self.console
-
-        def table() -> Any:
-            return live_table(
-                board.rows(),
-                title=title,
-                counts=board.counts(),
-                failures=board.failed,
-                gone=board.seconds_gone(),
-                left=board.seconds_left(),
-                height=console.height,
-            )
-
-        with Live(get_renderable=table, console=console, refresh_per_second=2):
-            yield lambda _: None
 
 
 def _checked(
