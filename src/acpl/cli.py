@@ -347,7 +347,9 @@ app.command()(
     _with_options(
         _compare,
         [
-            _PRESET,
+            _own(
+                "preset", str | None, None, "Start from this preset (default: compare for phantoms, images otherwise)."
+            ),
             _own("methods", str, "all", "Comma-separated, or all."),
             _own("fractions", str, "0.05", "Shares of labels, comma-separated."),
             _own("seeds", int, 3, "Runs of each, seeds 0 to this."),
