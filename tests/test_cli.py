@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_predict_lists_what_it_could_not_read_and_predicts_the_rest(chest_run: P
 
 def test_methods_and_presets_are_listed() -> None:
     assert set(json.loads(acpl("methods", "--json").stdout)) >= {"acpl", "supervised"}
-    assert set(json.loads(acpl("presets", "--json").stdout)) == {"chestxray14", "demo", "images", "isic2018"}
+    assert set(json.loads(acpl("presets", "--json").stdout)) == {"chestxray14", "compare", "demo", "images", "isic2018"}
     assert "--pseudo-label" in acpl("methods", "acpl").stdout
 
 
@@ -188,11 +189,48 @@ def test_weights_and_backbones_are_checked_before_anything_else(tmp_path: Path) 
 
 
 def test_compare_ends_with_a_table(tmp_path: Path) -> None:
-    tiny = "--phantom-patients 40 --size 32 --batch-size 8 --steps 2 --seeds 1 --fractions 0.3 --device cpu"
+    tiny = "--phantom-patients 40 --size 32 --batch-size 8 --budget 2 --jobs 1 --seeds 1 --fractions 0.3 --device cpu"
     done = acpl("compare", "--methods", "supervised,mixup", *tiny.split(), "--out", tmp_path / "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 of 2" in done.stdout
     assert (tmp_path / "out" / "table.csv").exists()
-    wrong = acpl("compare", "--fractions", "few", "--out", tmp_path / "other")
-    assert wrong.returncode == 2
-    assert "fractions should be numbers" in wrong.stderr
+    assert json.loads((tmp_path / "out" / "plan.json").read_text())["preset"] == "compare"
+    assert "acpl compare --methods supervised,mixup" in (tmp_path / "out" / "table.md").read_text()
+    for wrong, sentence in (
+        (["--fractions", "few"], "fractions should be numbers"),
+        (["--budget", "more"], "budget should be same or a number of gradient steps, but it is 'more'"),
+        (["--jobs", "many"], "jobs should be auto or a number"),
+        (["--tune", "9"], "tune should be from 1 to 4"),
+    ):
+        refused = acpl("compare", *wrong, "--out", tmp_path / "other")
+        assert refused.returncode == 2
+        assert sentence in refused.stderr
+        assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_comparison_that_is_stopped_goes_on_with_what_is_missing(tmp_path: Path) -> None:
+    tiny = "--phantom-patients 40 --size 32 --batch-size 8 --seeds 1 --fractions 0.3 --device cpu --jobs 2 --budget 3"
+    out = tmp_path / "out"
+    words = ["compare", "--methods", "supervised,mixup,ups", *tiny.split(), "--out", str(out)]
+    command = [sys.executable, "-c", "from acpl.cli import main; main()", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("1 of 3"):
+                break
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate()
+    assert running.returncode == 130
+    assert said == f"stopped; the same call goes on with what {out} has not got yet\n"
+    assert not (out / "table.csv").exists()
+    done_before = {file.parent.name: file.stat().st_mtime_ns for file in out.glob("*/evaluation.json")}
+    assert len(done_before) in (1, 2)
+    again = acpl(*words)
+    assert again.returncode == 0, again.stderr
+    missing = 3 - len(done_before)
+    assert f"{missing} of {missing}" in again.stdout
+    now = {file.parent.name: file.stat().st_mtime_ns for file in out.glob("*/evaluation.json")}
+    assert len(now) == 3
+    assert now.items() >= done_before.items()

@@ -1,14 +1,27 @@
 """Methods compared: the same budget for all, nothing dropped in silence, gone on with after a stop."""
 
 import csv
+import io
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from rich.console import Console
 
 import acpl
+from acpl.config import resolve
+from acpl.engine.training import source_of
 from acpl.errors import UserError
-from acpl.experiments.comparison import Entry, holm
+from acpl.experiments import published
+from acpl.experiments.cells import Cell
+from acpl.experiments.comparison import notes_on, steps_of, write_tables
+from acpl.experiments.published import published_figure
+from acpl.experiments.standings import Entry, holm, summarise
+from acpl.experiments.tuning import MOST, candidates, choose
+from acpl.report.comparison import comparison_tables
 
 TINY = {
     "phantom_patients": 40,
@@ -30,7 +43,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Entry
         methods=["supervised", "mean-teacher", "acpl"],
         fractions=[0.3],
         seeds=2,
-        steps=6,
+        budget=6,
         resamples=50,
         say=said.append,
         **TINY,
@@ -40,9 +53,10 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Entry
 
 def test_every_cell_has_the_same_steps_and_split(compared: tuple[Path, list[Entry], list[str]]) -> None:
     folder, entries, said = compared
-    assert len(said) == 6
+    assert said[0] == "phantom-chest: 3 methods × 1 fraction × 2 seeds, 6 gradient steps a run, 1 side by side"
+    assert [line.split()[:3] for line in said[1:]] == [[str(number), "of", "6"] for number in range(1, 7)]
     assert sorted(entry.method for entry in entries) == ["acpl", "mean-teacher", "supervised"]
-    assert {entry.steps for entry in entries if entry.method != "acpl"} == {6.0}
+    assert {entry.steps for entry in entries} == {6.0}
     for seed in range(2):
         splits = {(folder / f"{method}-0.3-{seed}" / "split.csv").read_text() for method in ("supervised", "acpl")}
         assert len(splits) == 1
@@ -73,10 +87,10 @@ def test_a_mean_is_the_mean_of_its_seeds(compared: tuple[Path, list[Entry], list
 def test_called_again_it_runs_nothing_and_says_the_same(compared: tuple[Path, list[Entry], list[str]]) -> None:
     folder, entries, _ = compared
     said: list[str] = []
-    plan = {"methods": ["supervised", "mean-teacher", "acpl"], "fractions": [0.3], "seeds": 2, "steps": 6}
+    plan = {"methods": ["supervised", "mean-teacher", "acpl"], "fractions": [0.3], "seeds": 2, "budget": 6}
     again = acpl.compare(folder, **plan, resamples=50, say=said.append, **TINY)
     assert again == entries
-    assert said == []
+    assert len(said) == 1
     with pytest.raises(UserError, match="holds a comparison with other seeds"):
         acpl.compare(folder, **{**plan, "seeds": 3}, **TINY)
 
@@ -100,12 +114,20 @@ def test_a_cell_that_fails_is_shown_with_its_reason(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(MeanTeacher, "losses", broken)
     entries = acpl.compare(
-        tmp_path / "out", methods=["supervised", "mean-teacher"], fractions=[0.3], seeds=1, steps=2, resamples=5, **TINY
+        tmp_path / "out",
+        methods=["supervised", "mean-teacher"],
+        fractions=[0.3],
+        seeds=1,
+        budget=2,
+        resamples=5,
+        **TINY,
     )
     assert [entry.method for entry in entries] == ["supervised", "mean-teacher"]
     assert entries[1].auroc is None
     assert entries[1].failed == ["seed 0: RuntimeError: out of luck"]
-    assert "out of luck" in (tmp_path / "out" / "table.md").read_text()
+    for name in ("table.md", "table.csv", "table.tex"):
+        assert "out of luck" in (tmp_path / "out" / name).read_text()
+    assert "in broken" in (tmp_path / "out" / "logs" / "mean-teacher-0.3-0.txt").read_text()
 
 
 def test_holm_by_hand() -> None:
@@ -117,7 +139,159 @@ def test_holm_by_hand() -> None:
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").touch()
     with pytest.raises(UserError, match="holds no comparison"):
-        acpl.compare(tmp_path, methods=["supervised"], seeds=1, steps=1, **TINY)
+        acpl.compare(tmp_path, methods=["supervised"], seeds=1, budget=1, **TINY)
     with pytest.raises(UserError, match="unknown method 'acl'"):
         acpl.compare(tmp_path / "new", methods=["acl"], **TINY)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_mean_over_fewer_seeds_says_so_and_is_compared_over_those_that_both_have(
+    compared: tuple[Path, list[Entry], list[str]], tmp_path: Path
+) -> None:
+    folder, whole, _ = compared
+    best, other = whole[0].method, whole[1].method
+    cells = {method: [Cell(f"{method}-0.3-{seed}") for seed in range(2)] for method in (best, other)}
+    failed = {f"{other}-0.3-1": "no luck"}
+    entries = {entry.method: entry for entry in summarise(folder, 0.3, cells, failed, resamples=50)}
+    assert (entries[best].finished, entries[other].finished, entries[other].seeds) == (2, 1, 2)
+    first = {
+        method: acpl.evaluate(folder / f"{method}-0.3-0", resamples=5)["auroc"]["mean"] for method in (best, other)
+    }
+    assert entries[other].auroc == pytest.approx(first[other])
+    leader, behind = sorted(entries.values(), key=lambda entry: entry.rank or 0)
+    assert behind.behind == pytest.approx(first[behind.method] - first[leader.method])
+    assert entries[other].spread is None
+    write_tables(tmp_path, list(entries.values()), {})
+    for name in ("table.md", "table.tex"):
+        text = (tmp_path / name).read_text()
+        assert f"{other} (1 of 2)" in text
+        assert "seed 1: no luck" in text
+        assert "the mean is over 1 of 2 seeds" in text
+
+
+def test_every_method_gets_as_many_settings_each_of_which_it_understands() -> None:
+    for method in acpl.methods():
+        offered = candidates(method, MOST)
+        assert len(offered) == MOST
+        assert offered[0] == {}
+        configs = []
+        for extra in offered:
+            resolved = resolve("images", method=method, data="x.csv", **extra).model_dump()
+            assert resolved not in configs, f"{method} {extra} is another candidate again"
+            configs.append(resolved)
+    with pytest.raises(UserError, match="tune should be from 1 to 4"):
+        candidates("acpl", 5)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Entry]]:
+    folder = tmp_path_factory.mktemp("tuned") / "out"
+    methods = ["supervised", "mixup"]
+    return folder, acpl.compare(
+        folder, methods=methods, fractions=[0.3], seeds=1, budget=2, tune=2, resamples=5, **TINY
+    )
+
+
+def test_settings_are_chosen_on_validation_and_the_test_part_is_not_opened_for_it(
+    tuned: tuple[Path, list[Entry]],
+) -> None:
+    folder, entries = tuned
+    for entry in entries:
+        record = json.loads((folder / "tuning" / f"{entry.method}-0.3.json").read_text())
+        assert [row["settings"] for row in record] == candidates(entry.method, 2)
+        best = max(record, key=lambda row: row["validation_auroc"])
+        assert best["chosen"]
+        assert entry.chosen == best["settings"]
+        assert entry.tried == 2
+        trained = yaml.safe_load((folder / f"{entry.method}-0.3-0" / "config.yaml").read_text())
+        assert {**trained, **trained["settings"]}.items() >= best["settings"].items()
+        for number in range(2):
+            trial = folder / "tuning" / f"{entry.method}-0.3-{number}"
+            assert (trial / "evaluation-validation.json").exists()
+            assert not (trial / "evaluation.json").exists()
+            assert not (trial / "predictions.csv").exists()
+            assert json.loads((trial / "events.jsonl").read_text().splitlines()[-1])["step"] == 2
+
+
+def test_the_earlier_of_equal_settings_is_chosen_and_a_failed_one_never(tmp_path: Path) -> None:
+    cells = [Cell(f"tuning/x-0.1-{number}", part="validation") for number in range(3)]
+    for cell, figure in zip(cells, (0.6, 0.7, 0.7), strict=True):
+        (tmp_path / cell.name).mkdir(parents=True)
+        (tmp_path / cell.name / "evaluation-validation.json").write_text(json.dumps({"auroc": {"mean": figure}}))
+    offered = [{}, {"k": 1}, {"k": 2}]
+    assert choose(tmp_path, cells, offered, {}) == {"k": 1}
+    assert choose(tmp_path, cells, offered, {cells[1].name: "no luck"}) == {"k": 2}
+    assert choose(tmp_path, cells, offered, {cell.name: "no luck" for cell in cells}) == {}
+
+
+def test_the_budget_is_the_same_for_all_or_a_number() -> None:
+    manifest = source_of(resolve(**TINY)).manifest()
+    assert steps_of("SAME", 0.3, TINY, manifest) == steps_of("same", 0.3, TINY, manifest) > 0
+    assert steps_of("7", 0.3, TINY, manifest) == 7
+    for wrong in ("more", "0", "-1", "1.5"):
+        with pytest.raises(UserError, match="budget should be same or a number of gradient steps"):
+            steps_of(wrong, 0.3, TINY, manifest)
+
+
+def test_a_wrong_setting_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    for wrong, sentence in (
+        ({"batch_size": 0}, "batch_size"),
+        ({"tune": 9}, "tune should be"),
+        ({"jobs": 0}, "jobs should be"),
+        ({"nonsense": 1}, "nonsense"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            acpl.compare(tmp_path / "new", methods=["supervised"], budget=1, **{**TINY, **wrong})
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_cells_run_side_by_side(tmp_path: Path) -> None:
+    said: list[str] = []
+    entries = acpl.compare(
+        tmp_path / "out",
+        methods=["supervised", "mixup"],
+        fractions=[0.3],
+        seeds=1,
+        budget=2,
+        jobs=2,
+        resamples=5,
+        say=said.append,
+        **TINY,
+    )
+    assert {entry.finished for entry in entries} == {1}
+    assert len(said) == 3
+    assert (tmp_path / "out" / "about.json").exists()
+
+
+def test_published_figures_stand_beside_those_on_the_papers_data() -> None:
+    assert published_figure("chestxray14", 0.02, "acpl").auroc == pytest.approx(0.7482)
+    assert published_figure("isic2018", 0.2, "src-mt").auroc == pytest.approx(0.9358)
+    assert published_figure("chestxray14", 0.15, "noteacher") is None
+    assert published_figure("isic2018", 0.1, "acpl") is None
+    assert published_figure("phantom-chest", 0.2, "acpl") is None
+    for row in csv.DictReader((Path(published.__file__).parent / "published.csv").open()):
+        assert row["method"] in acpl.methods()
+
+
+def test_a_table_of_the_papers_data_has_a_column_of_published_figures(
+    compared: tuple[Path, list[Entry], list[str]], tmp_path: Path
+) -> None:
+    folder, entries, _ = compared
+    beside = [replace(entry, published=0.7482 if entry.method == "acpl" else None) for entry in entries]
+    write_tables(tmp_path, beside, {})
+    assert "published" not in (folder / "table.md").read_text()
+    for name in ("table.md", "table.tex"):
+        text = (tmp_path / name).read_text()
+        assert " published " in text
+        assert "74.82" in text
+        assert "best on the test part" in text
+    with (tmp_path / "table.csv").open() as file:
+        assert {row["method"]: row["published"] for row in csv.DictReader(file)}["acpl"] == "0.7482"
+    for width in (80, 150):
+        console = Console(width=width, file=io.StringIO())
+        console.print(comparison_tables([asdict(entry) for entry in beside], notes_on(beside), width))
+        shown = console.file.getvalue()
+        assert "…" not in shown
+        assert all(f"{100 * entry.auroc:.2f} [" in shown for entry in beside)
+        assert "74.82" in shown

@@ -146,37 +146,51 @@ def _compare(
     methods: str,
     fractions: str,
     seeds: int,
-    steps: int | None,
-    jobs: int,
+    budget: str,
+    tune: int,
+    jobs: str,
     out: Path,
     **given: Any,
 ) -> None:
     """Which method is best on these data, and is the difference real?
 
-    All get the same splits, network and gradient steps. A stopped comparison goes on where it was when it is called
-    again.
+    All get the same splits, network, gradient steps and number of settings to choose among. A stopped comparison goes
+    on where it was when it is called again.
     """
+    import shlex
+    import signal
     from dataclasses import asdict
 
-    from acpl.experiments.comparison import compare
-    from acpl.report.comparison import comparison_table
+    from acpl.experiments.comparison import compare, notes_on
+    from acpl.report.comparison import comparison_tables
 
     try:
         shares = [float(share) for share in fractions.split(",")]
     except ValueError:
         raise UserError(f"fractions should be numbers like 0.05,0.2, but they are '{fractions}'") from None
-    entries = compare(
-        out,
-        methods=[name.strip() for name in methods.split(",")],
-        fractions=shares,
-        seeds=seeds,
-        steps=steps,
-        jobs=jobs,
-        say=typer.echo,
-        preset=preset,
-        **{key: value for key, value in given.items() if value is not None},
-    )
-    _console().print(comparison_table([asdict(entry) for entry in entries]))
+    if jobs != "auto" and not jobs.isdecimal():
+        raise UserError(f"jobs should be auto or a number, but it is '{jobs}'")
+    console = _console()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop is as orderly as Ctrl-C
+    try:
+        entries = compare(
+            out,
+            methods=[name.strip() for name in methods.split(",")],
+            fractions=shares,
+            seeds=seeds,
+            budget=budget,
+            tune=tune,
+            jobs="auto" if jobs == "auto" else int(jobs),
+            say=typer.echo,
+            console=console,
+            command=shlex.join(["acpl", *sys.argv[1:]]),
+            preset=preset,
+            **{key: value for key, value in given.items() if value is not None},
+        )
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; the same call goes on with what {out} has not got yet", err=True)
+        raise typer.Exit(130) from None
+    console.print(comparison_tables([asdict(entry) for entry in entries], notes_on(entries), console.width))
     typer.echo(f"tables: {out}/table.md, table.csv, table.tex")
 
 
@@ -335,12 +349,20 @@ app.command()(
     _with_options(
         _compare,
         [
-            _PRESET,
+            _own(
+                "preset", str | None, None, "Start from this preset (default: compare for phantoms, images otherwise)."
+            ),
             _own("methods", str, "all", "Comma-separated, or all."),
             _own("fractions", str, "0.05", "Shares of labels, comma-separated."),
             _own("seeds", int, 3, "Runs of each, seeds 0 to this."),
-            _own("steps", int | None, None, "Gradient steps of every run (default: what ACPL would take at most)."),
-            _own("jobs", int, 1, "Runs side by side."),
+            _own(
+                "budget",
+                str,
+                "same",
+                "Gradient steps of every run: a number, or same (the default): what ACPL would take at most.",
+            ),
+            _own("tune", int, 1, "Settings of each method to choose among on validation; 1: each as it stands."),
+            _own("jobs", str, "auto", "Runs side by side; auto: as cores and memory allow."),
             _own("out", Path, Path("runs/comparison"), "Folder of the runs and tables."),
         ],
         [name for name in _fields() if name not in ("method", "fraction", "labelled", "seed", "split_checksum")],

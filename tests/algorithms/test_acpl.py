@@ -7,6 +7,7 @@ import torch
 
 from acpl import functional
 from acpl.algorithms.acpl import ACPLSettings
+from acpl.algorithms.budget import usual_steps
 from acpl.errors import UserError
 from acpl.task import Task
 from tests.algorithms.method_tester import CLASSES, LABELLED, UNLABELLED, MethodTester, World
@@ -204,6 +205,17 @@ def test_a_budget_is_spent_to_the_step_while_samples_are_left() -> None:
             break
         taken.append(stage.steps)
         world.method.after_stage(index)
-    assert taken[0] == 50 * 8 // 12
+    warm_up, all_stages = 8 * 2, 2 * 2 * 5  # steps of the schedule: 12 labelled, 52 in all, 6 a batch
+    assert taken[0] == 50 * warm_up // (warm_up + all_stages)
     assert len(taken) == 3
     assert sum(taken) == 50
+
+
+def test_the_budget_that_its_own_schedule_would_take_leaves_the_warm_up_as_it_is() -> None:
+    plain = World("acpl", Task.MULTI_LABEL, k=3)
+    own = plain.method.stage(0)
+    usual = usual_steps(plain.method.context.schedule, LABELLED, UNLABELLED)  # type: ignore[attr-defined]
+    told = World("acpl", Task.MULTI_LABEL, k=3, steps=usual).method.stage(0)
+    assert own is not None
+    assert told is not None
+    assert told.steps == own.steps

@@ -75,7 +75,7 @@ def test_curriculum_labelling_takes_the_surest_first_and_all_in_the_end() -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("budget", [7, 50, 301])
+@pytest.mark.parametrize("budget", [3, 7, 50, 301])
 def test_a_budget_is_spent_to_the_step(name: str, budget: int) -> None:
     world = World(name, Task.MULTI_LABEL, steps=budget, **(OPEN if name == "ups" else {}))
     taken = 0

@@ -84,7 +84,7 @@ class ACPL:
         self.context = context
         self.pools = context.pools
         self._networks = context.build()
-        self._has_pool = len(context.pools.unlabelled) > 0
+        self._unlabelled = len(context.pools.unlabelled)
 
     def networks(self) -> Averaged:
         """The network p_θ and its averaged copy."""
@@ -104,8 +104,8 @@ class ACPL:
         stage = self._whole_stage(index)
         if stage is None:
             return None
-        schedule = self.context.schedule
-        return within_budget(stage, index, self.settings.steps, schedule, schedule.stages if self._has_pool else 0)
+        given = len(self.pools.given)
+        return within_budget(stage, index, self.settings.steps, self.context.schedule, given, self._unlabelled)
 
     def _whole_stage(self, index: int) -> Stage | None:
         schedule, pools = self.context.schedule, self.pools

@@ -18,23 +18,32 @@ class BudgetSettings(Section):
 
 def usual_steps(schedule: Schedule, labelled: int, unlabelled: int) -> int:
     """As many as ACPL would take if it selected everything: the warm-up over the labelled, the stages over all."""
-    first = schedule.warmup_epochs * ceil(labelled / schedule.batch_size)
-    return first + schedule.stages * schedule.stage_epochs * ceil((labelled + unlabelled) / (2 * schedule.batch_size))
+    epoch = ceil((labelled + unlabelled) / (2 * schedule.batch_size))
+    return _warm_up_steps(schedule, labelled) + schedule.stages * schedule.stage_epochs * epoch
 
 
-def within_budget(stage: Stage, index: int, budget: int | None, schedule: Schedule, stages: int) -> Stage:
+def within_budget(
+    stage: Stage, index: int, budget: int | None, schedule: Schedule, labelled: int, unlabelled: int
+) -> Stage:
     """Stage ``index`` (0 is the warm-up) with its part of the budget; as it is where there is none.
 
-    The warm-up gets the share of the epochs that it has in the schedule, and the ``stages`` that follow part the rest
-    evenly, to the step.
+    ``labelled`` and ``unlabelled`` are the pools' sizes at the start. The warm-up gets the share of the steps that it
+    has in the schedule, so that a budget of ``usual_steps`` leaves it as it is, and the stages that follow part the
+    rest evenly, to the step. A share of the epochs would starve the stages: theirs are many times as long.
     """
     if budget is None:
         return stage
-    epochs = schedule.warmup_epochs + stages * schedule.stage_epochs
-    first = budget if stages == 0 else max(1, budget * schedule.warmup_epochs // epochs)
+    stages = schedule.stages if unlabelled else 0
+    usual = usual_steps(schedule, labelled, unlabelled)
+    share = budget * _warm_up_steps(schedule, labelled) // usual
+    first = budget if stages == 0 else max(1, min(share, budget - stages))
     if index == 0:
         steps = first
     else:
         done, after = ((budget - first) * number // stages for number in (index - 1, index))
         steps = max(1, after - done)
     return replace(stage, epoch_steps=min(stage.epoch_steps, steps), steps=steps)
+
+
+def _warm_up_steps(schedule: Schedule, labelled: int) -> int:
+    return schedule.warmup_epochs * ceil(labelled / schedule.batch_size)

@@ -124,8 +124,8 @@ class Rounds(StepByStep):
         return index <= self.context.schedule.stages and self._unlabelled > 0
 
     def _within_budget(self, stage: Stage, index: int) -> Stage:
-        schedule = self.context.schedule
-        return within_budget(stage, index, self.settings.steps, schedule, schedule.stages if self._unlabelled else 0)
+        labelled = len(self.context.pools.labelled)
+        return within_budget(stage, index, self.settings.steps, self.context.schedule, labelled, self._unlabelled)
 
     def _take(self, guess: Guess) -> None:
         self._guess = guess

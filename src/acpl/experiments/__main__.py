@@ -36,10 +36,15 @@ def gallery(out: Annotated[Path, typer.Option(help="PNG to write.")] = Path("doc
 
 
 @app.command()
-def methods(out: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("docs/methods")) -> None:
-    """Write a page for each method from what it says of itself."""
-    from acpl.experiments.method_pages import write_pages
+def methods(
+    out: Annotated[Path, typer.Option(help="Folder of the pages.")] = Path("docs/methods"),
+    measured: Annotated[Path | None, typer.Option(help="Folder of a comparison to take the figures of.")] = None,
+) -> None:
+    """Write a page for each method from what it says of itself, and from what was measured."""
+    from acpl.experiments.method_pages import take_measured, write_pages
 
+    if measured is not None:
+        take_measured(measured, out)
     typer.echo(f"{len(write_pages(out))} pages in {out}")
 
 

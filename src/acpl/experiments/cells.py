@@ -1,18 +1,23 @@
-"""Cells of a table: a training and an evaluation each, run side by side, reused when done before."""
+"""Cells of a table: a training and its judging each, run side by side, reused when done before."""
 
 import json
 import os
 import shutil
-import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from acpl.errors import UserError
+from acpl.experiments.side_by_side import results
+
+if TYPE_CHECKING:
+    from acpl.experiments.progress import Board
+
+LOGS = "logs"
+"""Below the table's folder: what a cell's process printed, and the whole of an error."""
 
 
 @dataclass(frozen=True)
@@ -21,51 +26,59 @@ class Cell:
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
+    part: Literal["test", "validation"] = "test"
+    """What it is judged on; nothing else is opened."""
+
+    @property
+    def evaluation(self) -> str:
+        """The file that is there when the cell is done."""
+        return "evaluation.json" if self.part == "test" else "evaluation-validation.json"
 
 
 def run_cells(
-    cells: Sequence[Cell], folder: Path, *, jobs: int, say: Callable[[str], None], keep_going: bool = False
+    cells: Sequence[Cell],
+    folder: Path,
+    *,
+    jobs: int,
+    say: Callable[[str], None],
+    keep_going: bool = False,
+    board: "Board | None" = None,
 ) -> dict[str, str]:
     """Train and evaluate every cell that is not there yet, ``jobs`` at a time with the cores shared out.
 
     A cell that an earlier stop cut short is run again from its start. With ``keep_going`` a cell that fails does not
-    stop the others: the reasons are returned by the cells' names.
+    stop the others: the reasons are returned by the cells' names. ``board`` is told of every start and end.
     """
-    waiting = [cell for cell in cells if not (folder / cell.name / "evaluation.json").exists()]
+    from acpl.experiments.progress import Board
+
+    waiting = [cell for cell in cells if not is_done(folder, cell)]
+    board = board or Board(cells, folder, jobs)
     failed: dict[str, str] = {}
-    started, total = time.perf_counter(), len(waiting)
-    for number, (cell, reason) in enumerate(_finished(waiting, folder, jobs), start=1):
+    total = len(waiting)
+    for number, (cell, reason) in enumerate(_finished(waiting, folder, jobs, board), start=1):
         if reason is not None and not keep_going:
             raise RuntimeError(f"{cell.name} failed: {reason}")
+        board.ended(cell, reason)
         if reason is None:
-            figure = f"AUROC {read_evaluation(folder, cell)['auroc']['mean']:.4f}"
+            mean = read_evaluation(folder, cell)["auroc"]["mean"]
+            figure = "AUROC undefined" if mean is None else f"AUROC {mean:.4f}"
         else:
             failed[cell.name] = reason
             figure = f"failed: {reason}"
-        left = (time.perf_counter() - started) / number * (total - number)
-        say(f"{number} of {total}  {cell.name}: {figure}  (about {left / 60:.0f} min left)")
+        left = board.seconds_left()
+        about = "" if left is None else f"  (about {left / 60:.0f} min left)"
+        say(f"{number} of {total}  {cell.name}: {figure}{about}")
     return failed
 
 
-def _finished(cells: Sequence[Cell], folder: Path, jobs: int) -> Iterator[tuple[Cell, str | None]]:
-    """Each cell when it is done, and why it failed if it did."""
-    if jobs == 1:
-        for cell in cells:
-            yield cell, _run(cell, folder, None)
-        return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        running = {pool.submit(_run, cell, folder, threads): cell for cell in cells}
-        for done in as_completed(running):
-            try:
-                yield running[done], done.result()
-            except BrokenProcessPool:
-                yield running[done], "its process was killed"
+def is_done(folder: Path, cell: Cell) -> bool:
+    """Whether a cell was trained and judged to the end."""
+    return (folder / cell.name / cell.evaluation).exists()
 
 
 def read_evaluation(folder: Path, cell: Cell) -> dict[str, Any]:
     """What ``evaluate`` wrote for a cell."""
-    result: dict[str, Any] = json.loads((folder / cell.name / "evaluation.json").read_text(encoding="utf-8"))
+    result: dict[str, Any] = json.loads((folder / cell.name / cell.evaluation).read_text(encoding="utf-8"))
     return result
 
 
@@ -81,6 +94,26 @@ def last_epoch(folder: Path, cell: Cell) -> dict[str, Any]:
     return event
 
 
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _finished(cells: Sequence[Cell], folder: Path, jobs: int, board: "Board") -> Iterator[tuple[Cell, str | None]]:
+    """Each cell when it is done, and why it failed if it did."""
+    if jobs == 1:
+        for cell in cells:
+            board.started(cell)
+            yield cell, _run(cell, folder, None)
+        return
+    threads = max(1, cores() // jobs)
+    work = {cell.name: partial(_run, cell, folder, threads) for cell in cells}
+    by_name = {cell.name: cell for cell in cells}
+    logs = {name: folder / LOGS / f"{name}.txt" for name in work}
+    for name, reason in results(work, jobs, logs, started=lambda name: board.started(by_name[name])):
+        yield by_name[name], reason
+
+
 def _run(cell: Cell, folder: Path, threads: int | None) -> str | None:
     """Train and judge; the reason if that failed."""
     import torch
@@ -93,9 +126,13 @@ def _run(cell: Cell, folder: Path, threads: int | None) -> str | None:
     shutil.rmtree(target, ignore_errors=True)  # what an earlier stop has left of it
     try:
         api.train(out=target, **cell.settings)
-        api.evaluate(target)
+        api.evaluate(target, part=cell.part, device=cell.settings.get("device", "auto"))
     except UserError as error:
         return str(error)
     except Exception as error:
+        log = folder / LOGS / f"{cell.name}.txt"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            traceback.print_exc(file=file)
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     return None

@@ -1,53 +1,37 @@
 """Which method is best on these data, and is the difference real?
 
-Every cell of methods × fractions × seeds gets the same split of its seed, the same network and the same number of
-gradient steps. Means are over seeds; intervals and paired differences are bootstraps over the patients of the one
-test part that all share, of the mean over seeds, so they speak of these trainings on other patients; ``spread`` is
-the standard deviation between seeds. The p-values against the best are Holm's, over all comparisons at one
-fraction.
+Every cell of methods × fractions × seeds gets the same split of its seed, the same network, the same number of
+gradient steps and the same number of settings to choose among. How they are ranked: ``standings``.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from acpl import algorithms
 from acpl.algorithms.budget import usual_steps
 from acpl.algorithms.contract import Schedule
 from acpl.config import Config, resolve
-from acpl.engine.judging import resampled_auroc
+from acpl.data.manifest import Manifest
 from acpl.engine.run_folder import write_whole
 from acpl.engine.training import source_of
 from acpl.errors import UserError
-from acpl.evaluation import Resampled
-from acpl.experiments.cells import Cell, last_epoch, run_cells
+from acpl.experiments.about import Account, sentence
+from acpl.experiments.cells import Cell
+from acpl.experiments.jobs import choose_jobs
+from acpl.experiments.published import CHOSEN_ON_TEST, SOURCE
+from acpl.experiments.standings import Entry, summarise
+from acpl.experiments.tuning import Settings, candidates, choose, tuning_cells
+from acpl.experiments.watched import WatchedRuns
 from acpl.report.comparison import as_csv, as_latex, as_markdown
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-@dataclass(frozen=True)
-class Entry:
-    """A method at a fraction: figures are mean test AUROC, differences are to the best at that fraction."""
-
-    fraction: float
-    rank: int | None
-    method: str
-    auroc: float | None
-    low: float | None
-    high: float | None
-    spread: float | None
-    behind: float | None
-    behind_low: float | None
-    behind_high: float | None
-    p: float | None
-    finished: int
-    failed: list[str]
-    steps: float | None
-    images: float | None
-    seconds: float | None
+PHANTOM_PRESET = "compare"
+"""Short enough for many cells; ``demo`` is for one run."""
 
 
 def compare(
@@ -56,123 +40,155 @@ def compare(
     methods: Sequence[str] = ("all",),
     fractions: Sequence[float] = (0.05,),
     seeds: int = 3,
-    steps: int | None = None,
-    jobs: int = 1,
+    budget: int | str = "same",
+    tune: int = 1,
+    jobs: int | Literal["auto"] = 1,
     resamples: int = 2000,
     say: Callable[[str], None] = lambda _: None,
+    console: "Console | None" = None,
+    command: str = "",
+    preset: str | None = None,
     **settings: Any,
 ) -> list[Entry]:
-    """Train and judge every method with the same splits, network and gradient steps; the best first.
+    """Train and judge every method with the same splits, network, gradient steps and tuning; the best first.
 
-    ``settings`` are fields of :class:`acpl.Config`. Every cell is a run folder below ``out``; those that are done are
-    not run again. ``table.md``, ``table.csv`` and ``table.tex`` are written beside them. With more than one job a
-    script that calls this needs ``if __name__ == "__main__"``.
+    ``budget`` is the number of gradient steps of every cell, or ``same``: what ACPL would take at most by the
+    schedule. With ``tune`` above 1 each method gets so many settings, of which the best on seed 0's validation part is
+    used for all seeds. ``settings`` are fields of :class:`acpl.Config`; without ``preset`` the phantoms start from
+    ``compare``. Every cell is a run folder below ``out``; those that are done are not run again. ``table.md``,
+    ``table.csv`` and ``table.tex`` are written beside them. With more than one job a script that calls this needs
+    ``if __name__ == "__main__"``. ``console`` shows a live table where it is a terminal.
     """
-    if seeds < 1 or jobs < 1 or not fractions or not methods:
-        raise UserError("a comparison needs at least one method, fraction, seed and job")
+    if seeds < 1 or not fractions or not methods:
+        raise UserError("a comparison needs at least one method, fraction and seed")
+    if jobs != "auto" and jobs < 1:
+        raise UserError(f"jobs should be auto or at least 1, but it is {jobs}")
     folder = Path(out)
-    chosen = algorithms.names() if list(methods) == ["all"] else list(dict.fromkeys(methods))
-    for name in chosen:
-        algorithms.find(name)
-    budgets = {fraction: steps or _budget(resolve(fraction=fraction, **settings)) for fraction in fractions}
-    plan = {"methods": chosen, "budgets": {str(f): n for f, n in budgets.items()}, "seeds": seeds, **settings}
-    _keep_to(folder, plan)
-    cells = {
-        (fraction, method, seed): Cell(
-            f"{method}-{fraction:g}-{seed}",
-            {**settings, "method": method, "fraction": fraction, "seed": seed, "steps": budgets[fraction]},
-        )
-        for fraction in fractions
-        for method in chosen
-        for seed in range(seeds)
-    }
-    failed = run_cells(list(cells.values()), folder, jobs=jobs, say=say, keep_going=True)
-    entries = []
-    for fraction in fractions:
-        own = {method: [cells[fraction, method, seed] for seed in range(seeds)] for method in chosen}
-        entries += summarise(folder, fraction, own, failed, resamples)
-    rows = [asdict(entry) for entry in entries]
-    for name, text in (("table.md", as_markdown(rows)), ("table.csv", as_csv(rows)), ("table.tex", as_latex(rows))):
-        write_whole(folder / name, text.encode())
-    return entries
-
-
-def summarise(
-    folder: Path, fraction: float, cells: dict[str, list[Cell]], failed: dict[str, str], resamples: int
-) -> list[Entry]:
-    """The entries of one fraction, best first; methods of which every cell failed come last."""
-    figures: dict[str, dict[int, Resampled]] = {}
-    images: tuple[str, ...] | None = None
-    for method, own in cells.items():
-        for seed, cell in enumerate(own):
-            if cell.name in failed:
-                continue
-            names, figure = resampled_auroc(folder / cell.name, resamples=resamples)
-            if images is not None and names != images:
-                raise UserError(f"{cell.name} was not judged on the same images as the cells before it")
-            images = names
-            figures.setdefault(method, {})[seed] = figure
-    means = {method: _mean(list(found.values())) for method, found in figures.items()}
-    order = sorted(means, key=lambda method: -means[method].interval().point)
-    differences = {}
-    for method in order[1:]:
-        common = sorted(set(figures[method]) & set(figures[order[0]]))
-        if common:
-            one, best = (_mean([figures[name][seed] for seed in common]) for name in (method, order[0]))
-            differences[method] = one.minus(best)
-    corrected = holm({method: difference.p for method, difference in differences.items()})
-    entries = []
-    for method in [*order, *(name for name in cells if name not in means)]:
-        reasons = [f"seed {seed}: {failed[c.name]}" for seed, c in enumerate(cells[method]) if c.name in failed]
-        done = [c for c in cells[method] if c.name not in failed]
-        interval = means[method].interval() if method in means else None
-        points = [figure.interval().point for figure in figures.get(method, {}).values()]
-        last = [last_epoch(folder, cell) for cell in done]
-        behind = differences.get(method)
-        entries.append(
-            Entry(
-                fraction=fraction,
-                rank=order.index(method) + 1 if method in means else None,
-                method=method,
-                auroc=interval.point if interval else None,
-                low=interval.low if interval else None,
-                high=interval.high if interval else None,
-                spread=float(np.std(points, ddof=1)) if len(points) > 1 else None,
-                behind=behind.point if behind else None,
-                behind_low=behind.low if behind else None,
-                behind_high=behind.high if behind else None,
-                p=corrected.get(method),
-                finished=len(done),
-                failed=reasons,
-                **{
-                    name: float(np.mean([event[key] for event in last])) if last else None
-                    for name, key in (("steps", "step"), ("images", "images"), ("seconds", "seconds"))
-                },
-            )
-        )
-    return entries
-
-
-def holm(p: dict[str, float]) -> dict[str, float]:
-    """Holm's correction for many comparisons: the smallest p times their number, the next times one less, …"""
-    corrected: dict[str, float] = {}
-    least = 0.0
-    for place, (name, value) in enumerate(sorted(p.items(), key=lambda item: item[1])):
-        least = max(least, min(1.0, (len(p) - place) * value))
-        corrected[name] = least
-    return corrected
-
-
-def _mean(figures: Sequence[Resampled]) -> Resampled:
-    return Resampled(np.mean([f.point for f in figures], axis=0), np.mean([f.draws for f in figures], axis=0))
-
-
-def _budget(config: Config) -> int:
+    chosen_methods = algorithms.names() if list(methods) == ["all"] else list(dict.fromkeys(methods))
+    data = str(settings.get("data", "phantom-chest"))
+    preset = preset or (PHANTOM_PRESET if data.startswith("phantom") else None)
+    settings = {"preset": preset, **settings}
+    offered = {method: candidates(method, tune) for method in chosen_methods}
+    config = _checked(offered, fractions, settings)
     manifest = source_of(config).manifest()
-    train = (manifest.table["part"] == "train").to_numpy()
-    labelled = max(1, round(config.fraction * int((train & manifest.known).sum())))
-    schedule = Schedule(config.batch_size, config.warmup_epochs, config.stages, config.stage_epochs)
-    return usual_steps(schedule, labelled, int(train.sum()) - labelled)
+    if tune > 1 and not ((manifest.table["part"] == "validation").to_numpy() & manifest.known).any():
+        raise UserError(f"tune chooses on the validation part, but {config.data} has none")
+    budgets = {fraction: steps_of(budget, fraction, settings, manifest) for fraction in fractions}
+    plan = {
+        "methods": chosen_methods,
+        "budgets": {str(fraction): steps for fraction, steps in budgets.items()},
+        "seeds": seeds,
+        **({"candidates": offered} if tune > 1 else {}),
+        **settings,
+    }
+    _keep_to(folder, plan)
+    total = len(chosen_methods) * len(fractions) * (seeds + (tune if tune > 1 else 0))
+    if jobs == "auto":
+        found = choose_jobs(config, manifest, total)
+        say(found.why)
+        jobs = found.count
+    shape = " × ".join(
+        f"{number} {word}{'' if number == 1 else 's'}"
+        for number, word in ((len(chosen_methods), "method"), (len(fractions), "fraction"), (seeds, "seed"))
+    )
+    each = " or ".join(f"{steps:,}" for steps in dict.fromkeys(budgets.values()))
+    title = f"{config.data}: {shape}, {each} gradient steps a run, {jobs} side by side"
+    say(title)
+    run = WatchedRuns(folder, jobs, say, console, Account(folder, command=command, jobs=jobs, data=config.data))
+
+    best: dict[tuple[float, str], Settings] = {}
+    if tune > 1:
+        trials = {
+            (fraction, method): tuning_cells(
+                method, fraction, offered[method], {**settings, "steps": budgets[fraction]}
+            )
+            for fraction in fractions
+            for method in chosen_methods
+        }
+        failures = run(
+            [cell for own in trials.values() for cell in own],
+            f"{title}\nchoosing settings on validation, {tune} a method",
+        )
+        for (fraction, method), own in trials.items():
+            best[fraction, method] = choose(folder, own, offered[method], failures)
+    cells = {
+        (seed, fraction, method): Cell(
+            f"{method}-{fraction:g}-{seed}",
+            {
+                **settings,
+                **best.get((fraction, method), {}),
+                "method": method,
+                "fraction": fraction,
+                "seed": seed,
+                "steps": budgets[fraction],
+            },
+        )
+        for seed in range(seeds)  # first of all: after one seed of each there is a whole table to look at
+        for fraction in fractions
+        for method in chosen_methods
+    }
+    failed = run(list(cells.values()), title)
+    entries = []
+    with run.busy("resampling patients"):
+        for fraction in fractions:
+            own_cells = {method: [cells[seed, fraction, method] for seed in range(seeds)] for method in chosen_methods}
+            chosen = {method: best.get((fraction, method), {}) for method in chosen_methods}
+            entries += summarise(
+                folder, fraction, own_cells, failed, resamples=resamples, data=config.data, chosen=chosen, tried=tune
+            )
+    write_tables(folder, entries, run.account.write(run.ended))
+    return entries
+
+
+def write_tables(folder: Path, entries: Sequence[Entry], about: Mapping[str, Any]) -> None:
+    """``table.md``, ``table.csv`` and ``table.tex``."""
+    rows = [asdict(entry) for entry in entries]
+    notes = notes_on(entries)
+    heading = f"`{about['command']}`\n{sentence(about)}." if about.get("command") else f"{sentence(about)}."
+    texts = {"md": f"{heading}\n\n{as_markdown(rows, notes)}", "csv": as_csv(rows), "tex": as_latex(rows, notes)}
+    for ending, text in texts.items():
+        write_whole(folder / f"table.{ending}", text.encode())
+
+
+def notes_on(entries: Sequence[Entry]) -> list[str]:
+    """What must be said beside the table: fewer seeds, settings chosen, where published figures come from."""
+    notes = []
+    for entry in entries:
+        where = f"{entry.method} at {entry.fraction:.3g}"
+        notes += [f"{where} failed, {reason}" for reason in entry.failed]
+        if entry.failed and entry.finished:
+            notes.append(f"{where}: the mean is over {entry.finished} of {entry.seeds} seeds")
+        if entry.chosen:
+            values = ", ".join(f"{key} {value}" for key, value in entry.chosen.items())
+            notes.append(f"{where}: {values} was chosen on validation among {entry.tried} settings")
+    if any(entry.published is not None for entry in entries):
+        notes += [SOURCE, CHOSEN_ON_TEST]
+        notes += [f"published {entry.method} at {entry.fraction:.3g}: {entry.note}" for entry in entries if entry.note]
+    return notes
+
+
+def steps_of(budget: int | str, fraction: float, settings: Mapping[str, Any], manifest: Manifest) -> int:
+    """The gradient steps of every cell at a fraction."""
+    if str(budget).lower() == "same":
+        config = resolve(**{**settings, "fraction": fraction})
+        train = (manifest.table["part"] == "train").to_numpy()
+        labelled = max(1, round(config.fraction * int((train & manifest.known).sum())))
+        schedule = Schedule(config.batch_size, config.warmup_epochs, config.stages, config.stage_epochs)
+        return usual_steps(schedule, labelled, int(train.sum()) - labelled)
+    if str(budget).isdecimal() and int(budget) >= 1:
+        return int(budget)
+    raise UserError(f"budget should be same or a number of gradient steps, but it is '{budget}'")
+
+
+def _checked(
+    offered: Mapping[str, Sequence[Settings]], fractions: Sequence[float], settings: Mapping[str, Any]
+) -> Config:
+    """Refuse a setting that some cell would stumble over, before the first one runs; the configuration all share."""
+    for method, own in offered.items():
+        for fraction in fractions:
+            for extra in own:
+                resolve(**{**settings, **extra, "method": method, "fraction": fraction, "steps": 1})
+    return resolve(**{**settings, "fraction": fractions[0]})
 
 
 def _keep_to(folder: Path, plan: dict[str, Any]) -> None:

@@ -1,37 +1,55 @@
-"""A comparison as a table: for the terminal, Markdown, CSV and LaTeX."""
+"""A finished comparison as a table: for the terminal, Markdown, CSV and LaTeX."""
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
+from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 Rows = Sequence[Mapping[str, Any]]
-HEADINGS = ("labels", "rank", "method", "AUROC [95 %]", "± seeds", "behind the best [95 %]", "p", "images", "time")
+Row = Mapping[str, Any]
+SPREAD = "± seeds"
+FIGURES = ("rank", "method", "AUROC [95 %]", SPREAD, "behind best [95 %]", "p")
+COST = ("seeds", "steps", "images", "time")
+PUBLISHED = "published"
+WIDE = 130
+"""Columns of a terminal that one table of everything needs."""
 
 
-def comparison_table(rows: Rows) -> Table:
-    """For the terminal; failures in full below their method."""
-    table = Table(title="mean test AUROC × 100", title_justify="left")
-    for place, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="left" if place == 2 else "right")
+def comparison_tables(rows: Rows, notes: Sequence[str] = (), width: int = 80) -> Group:
+    """For the terminal: a table a fraction, or two where one is too wide for it; then what must be said."""
+    whole = (*FIGURES, *((PUBLISHED,) if _has_published(rows) else ()), *COST)
+    first = tuple(heading for heading in FIGURES if heading != SPREAD)
+    second = ("method", *(heading for heading in whole if heading not in first))
+    blocks: list[RenderableType] = []
+    for fraction in dict.fromkeys(row["fraction"] for row in rows):
+        own = [row for row in rows if row["fraction"] == fraction]
+        title = f"mean test AUROC × 100, {100 * fraction:.3g} % of the labels"
+        parts = {title: whole} if width >= WIDE else {title: first, "over seeds, and the mean cost of a run": second}
+        for heading, columns in parts.items():
+            table = _table(heading, columns)
+            for row in own:
+                style = "bold" if row["rank"] == 1 else "red" if row["rank"] is None else ""
+                cells = dict(zip(_headings(rows), _cells(row, rows), strict=True))
+                table.add_row(*(Text(cells[column], style=style) for column in columns))
+            blocks.append(table)
+    return Group(*blocks, *(Text(f"• {note}") for note in notes))
+
+
+def as_markdown(rows: Rows, notes: Sequence[str] = ()) -> str:
+    """A Markdown table, the best of each fraction in bold, and the notes."""
+    headings = _headings(rows)
+    lines = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
     for row in rows:
-        table.add_row(*(Text(cell) for cell in _cells(row)))
-        for reason in row["failed"]:
-            table.add_row("", "", Text(f"failed, {reason}", style="red"))
-    return table
-
-
-def as_markdown(rows: Rows) -> str:
-    """A Markdown table, the best of each fraction in bold, failures as notes."""
-    lines = [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
-    for row in rows:
-        cells = [cell.replace("|", "\\|") for cell in _cells(row)]
+        cells = [cell.replace("|", "\\|") for cell in _cells(row, rows)]
         lines.append(f"| {' | '.join(f'**{cell}**' if row['rank'] == 1 and cell else cell for cell in cells)} |")
-    notes = [f"- {row['method']} at {row['fraction']:.3g} failed, {why}" for row in rows for why in row["failed"]]
-    return "\n".join(lines) + "\n" + ("\n" + "\n".join(notes) + "\n" if notes else "")
+    said = [f"- {note}" for note in notes]
+    return "\n".join(lines) + "\n" + ("\n" + "\n".join(said) + "\n" if said else "")
 
 
 def as_csv(rows: Rows) -> str:
@@ -40,37 +58,74 @@ def as_csv(rows: Rows) -> str:
     writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({**row, "failed": "; ".join(row["failed"])})
+        writer.writerow({**row, "failed": "; ".join(row["failed"]), "chosen": json.dumps(row["chosen"])})
     return file.getvalue()
 
 
-def as_latex(rows: Rows) -> str:
-    """A ``tabular``, the best of each fraction in bold."""
-    lines = [r"\begin{tabular}{rrlrrrrrr}", r"\hline", " & ".join(map(_escaped, HEADINGS)) + r" \\", r"\hline"]
+def as_latex(rows: Rows, notes: Sequence[str] = ()) -> str:
+    """A ``tabular``, the best of each fraction in bold; the notes as comments."""
+    headings = _headings(rows)
+    columns = "".join("l" if heading == "method" else "r" for heading in headings)
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", " & ".join(map(_escaped, headings)) + r" \\", r"\hline"]
     for row in rows:
-        cells = [_escaped(cell) for cell in _cells(row)]
+        cells = [_escaped(cell) for cell in _cells(row, rows)]
         bold = [rf"\textbf{{{cell}}}" if row["rank"] == 1 and cell else cell for cell in cells]
         lines.append(" & ".join(bold) + r" \\")
-    return "\n".join([*lines, r"\hline", r"\end{tabular}"]) + "\n"
+    return "\n".join([*(f"% {note}" for note in notes), *lines, r"\hline", r"\end{tabular}"]) + "\n"
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        name = heading == "method"
+        table.add_column(heading, justify="left" if name else "right", no_wrap=not name, overflow="fold")
+    return table
+
+
+def _has_published(rows: Rows) -> bool:
+    return any(row["published"] is not None for row in rows)
+
+
+def _headings(rows: Rows) -> tuple[str, ...]:
+    return ("labels", *FIGURES, *((PUBLISHED,) if _has_published(rows) else ()), *COST)
+
+
+def _cells(row: Row, rows: Rows) -> list[str]:
+    paper = [_published(row)] if _has_published(rows) else []
+    return [f"{row['fraction']:.3g}", *_figures(row), *paper, *_cost(row)]
+
+
+def _figures(row: Row) -> list[str]:
     if row["auroc"] is None:
-        return [f"{row['fraction']:.3g}", "", row["method"], "failed", "", "", "", "", ""]
-    missing = f" ({len(row['failed'])} failed)" if row["failed"] else ""
+        return ["", row["method"], "failed", "", "", ""]
+    missing = "" if row["finished"] == row["seeds"] else f" ({row['finished']} of {row['seeds']})"
     return [
-        f"{row['fraction']:.3g}",
         str(row["rank"]),
         row["method"] + missing,
         f"{100 * row['auroc']:.2f} [{100 * row['low']:.2f}, {100 * row['high']:.2f}]",
         "" if row["spread"] is None else f"{100 * row['spread']:.2f}",
-        ""
-        if row["behind"] is None
-        else f"{100 * row['behind']:+.2f} [{100 * row['behind_low']:+.2f}, {100 * row['behind_high']:+.2f}]",
+        behind(row),
         "" if row["p"] is None else f"{row['p']:.3f}",
-        f"{row['images']:,.0f}",
-        f"{row['seconds']:.0f} s",
     ]
+
+
+def behind(row: Row) -> str:
+    """The difference to the best with its interval; nothing for the best itself."""
+    if row["behind"] in (None, ""):
+        return ""
+    point, low, high = (100 * float(row[key]) for key in ("behind", "behind_low", "behind_high"))
+    return f"{point:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _published(row: Row) -> str:
+    return "" if row["published"] is None else f"{100 * row['published']:.2f}"
+
+
+def _cost(row: Row) -> list[str]:
+    done = f"{row['finished']} of {row['seeds']}"
+    if row["steps"] is None:
+        return [done, "", "", ""]
+    return [done, f"{row['steps']:,.0f}", f"{row['images']:,.0f}", f"{row['seconds']:.0f} s"]
 
 
 def _escaped(text: str) -> str:

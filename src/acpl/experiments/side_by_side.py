@@ -1,0 +1,122 @@
+"""Pieces of work in processes of their own: one that is killed takes no other with it, and none outlives us."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import NamedTuple
+
+Work = Callable[[], str | None]
+"""Returns None, or the reason of its failure. It is sent to another process, so it can be pickled."""
+
+
+class _Running(NamedTuple):
+    name: str
+    process: SpawnProcess
+    answer: Connection
+
+
+_SPAWN = get_context("spawn")  # a fork would copy the locks of torch's threads, and cannot use a GPU
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+def results(
+    work: Mapping[str, Work], jobs: int, logs: Mapping[str, Path], started: Callable[[str], None]
+) -> Iterator[tuple[str, str | None]]:
+    """Each name when its work is done, ``jobs`` at a time in this order, and the reason if it failed.
+
+    What a process prints goes to its log. When this generator is closed, by an interrupt too, the processes that still
+    run are killed; when this process dies in whatever way, they see it and end themselves.
+    """
+    waiting = list(work)
+    running: dict[int, _Running] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                with _undisturbed():  # a process that is half started would be forgotten
+                    one = _start(waiting[0], work[waiting[0]], logs[waiting[0]])
+                    running[one.process.sentinel] = one
+                started(waiting.pop(0))
+            ended = wait(list(running))
+            for sentinel in [sentinel for sentinel in running if sentinel in ended]:
+                one = running.pop(sentinel)
+                yield one.name, _outcome(one, logs[one.name])
+    finally:
+        for one in running.values():
+            _kill(one)
+
+
+def _start(name: str, work: Work, log: Path) -> _Running:
+    answer, mouth = _SPAWN.Pipe(duplex=False)
+    process = _SPAWN.Process(target=_in_child, args=(mouth, work, log), name=name)
+    process.start()
+    mouth.close()
+    return _Running(name, process, answer)
+
+
+def _outcome(one: _Running, log: Path) -> str | None:
+    one.process.join()
+    with suppress(OSError):
+        if log.stat().st_size == 0:
+            log.unlink()
+    try:
+        reason: str | None = one.answer.recv()
+        return reason
+    except EOFError:
+        code = one.process.exitcode or 0
+        if code == -getattr(signal, "SIGKILL", 9):
+            return "its process was killed, perhaps for lack of memory"
+        return f"its process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}; see {log}"
+
+
+def _kill(one: _Running) -> None:
+    try:
+        os.killpg(one.process.pid or 0, signal.SIGKILL)  # its own group: what it has started ends too
+    except (AttributeError, OSError):  # no groups on this system, or it has not made its own yet
+        one.process.kill()
+    one.process.join()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Stop signals wait; a process that is started meanwhile has them wait, too."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _in_child(mouth: Connection, work: Work, log: Path) -> None:
+    # An interrupt from the keyboard is for the parent, which decides; this process leaves the terminal's group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as file:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    mouth.send(work())
+
+
+def _die_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    if hasattr(os, "killpg"):
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)

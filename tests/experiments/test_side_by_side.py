@@ -1,0 +1,98 @@
+"""Processes side by side: each fails alone, and none outlives the one that started it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from acpl.experiments.side_by_side import Work, results
+
+
+def run(work: dict[str, Work], folder: Path, jobs: int = 2) -> tuple[dict[str, str | None], list[str]]:
+    started: list[str] = []
+    logs = {name: folder / "logs" / f"{name}.txt" for name in work}
+    return dict(results(work, jobs, logs, started.append)), started
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_one_that_is_killed_takes_no_other_with_it(tmp_path: Path) -> None:
+    outcome, started = run(
+        {
+            "killed": partial(signal.raise_signal, signal.SIGKILL),
+            "gone": partial(os._exit, 3),
+            "unlucky": partial(str, "out of luck"),
+            "well": partial(time.sleep, 0),
+        },
+        tmp_path,
+    )
+    assert started == ["killed", "gone", "unlucky", "well"]
+    assert outcome == {
+        "killed": "its process was killed, perhaps for lack of memory",
+        "gone": f"its process ended with exit code 3; see {tmp_path / 'logs' / 'gone.txt'}",
+        "unlucky": "out of luck",
+        "well": None,
+    }
+
+
+def test_what_a_process_prints_goes_to_its_log_and_an_empty_log_goes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run({"loud": partial(os.system, "echo hello"), "quiet": partial(time.sleep, 0)}, tmp_path, jobs=1)
+    assert (tmp_path / "logs" / "loud.txt").read_text() == "hello\n"
+    assert not (tmp_path / "logs" / "quiet.txt").exists()
+    assert capfd.readouterr().out == ""
+
+
+PARENT = """
+import subprocess, sys
+from functools import partial
+from pathlib import Path
+from acpl.experiments.side_by_side import results
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    sleep = f"echo $$ > {folder}/pid.part; mv {folder}/pid.part {folder}/pid; exec sleep 600"
+    work = {"long": partial(subprocess.check_call, ["sh", "-c", sleep])}
+    try:
+        list(results(work, 1, {"long": folder / "log.txt"}, started=lambda name: None))
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks processes up in /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_process_outlives_the_parent(how: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path)]) as parent:
+        assert eventually(lambda: (tmp_path / "pid").exists())
+        grandchild = int((tmp_path / "pid").read_text())
+        assert alive(grandchild)
+        parent.send_signal(how)
+        parent.wait(60)
+    assert eventually(lambda: not alive(grandchild))
+    assert how is not signal.SIGINT or parent.returncode == 130
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if true():
+            return True
+        time.sleep(0.05)
+    return False
