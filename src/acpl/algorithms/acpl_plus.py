@@ -103,7 +103,8 @@ class ACPLPlus(ACPL):
         """A mean of eq. 1, or the consistency of what the averaged copy is sure of."""
         task, settings = self.context.task, self.settings
         if name == CONSISTENCY:
-            return settings.consistency * masked_loss(logits, targets, settings.consistency_confidence, task)
+            weight: float = settings.consistency
+            return weight * masked_loss(logits, targets, settings.consistency_confidence, task)
         if name == "labelled" and settings.labelled_loss == "logit-adjusted":
             return logit_adjusted_loss(logits, targets, task, self._frequency, settings.adjustment)
         if name == "labelled" and settings.labelled_loss == "class-balanced":
