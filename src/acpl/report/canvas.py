@@ -20,11 +20,11 @@ class Canvas:
     """Shapes in units of about a pixel, the origin at the top left; later ones lie over earlier ones."""
 
     def __init__(self, width: float, height: float) -> None:
-        self.width, self.height = width, height
+        self.width, self.height = round(width), round(height)
         self._svg: list[str] = []
         zoom = _FINE * _SCALE
         self._zoom = zoom
-        self._image = Image.new("RGB", (round(width * zoom), round(height * zoom)), PAPER)
+        self._image = Image.new("RGB", (self.width * zoom, self.height * zoom), PAPER)
 
     def line(self, points: list[Point], colour: str = INK, width: float = 1.0) -> None:
         """Through all points."""
@@ -71,11 +71,11 @@ class Canvas:
         place = (x * self._zoom, y * self._zoom)
         ImageDraw.Draw(self._image).text(place, words, fill=colour, font=font, anchor=_PILLOW_ANCHOR[anchor])
 
-    def upright_text(self, at: Point, words: str, size: float = 12) -> None:
-        """A line of words read from below, its middle ``at``."""
+    def upright_text(self, at: Point, words: str, size: float = 12, anchor: Anchor = "middle") -> None:
+        """A line of words read from below; its middle, or its end, which is its top, ``at``."""
         x, y = at
         self._svg.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" text-anchor="middle" fill="{INK}" '
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" text-anchor="{anchor}" fill="{INK}" '
             f'transform="rotate(-90 {x:.1f} {y:.1f})">{escape(words)}</text>'
         )
         font = ImageFont.load_default(size * self._zoom)
@@ -84,7 +84,8 @@ class Canvas:
         ImageDraw.Draw(strip).text((length / 2, 1.2 * size * self._zoom), words, fill=INK, font=font, anchor="ms")
         turned = strip.rotate(90, expand=True)
         left = x * self._zoom - 1.2 * size * self._zoom
-        self._image.paste(turned, (round(left), round(y * self._zoom - length / 2)))
+        above = {"start": length, "middle": length / 2, "end": 0}[anchor]
+        self._image.paste(turned, (round(left), round(y * self._zoom - above)))
 
     def picture(self, corner: Point, size: Point, pixels: npt.NDArray[np.uint8]) -> None:
         """An image (height, width) or (height, width, 3), stretched to ``size``."""
@@ -111,7 +112,7 @@ class Canvas:
 
     def png(self) -> bytes:
         """As pixels, twice as many as units."""
-        size = (round(self.width * _SCALE), round(self.height * _SCALE))
+        size = (self.width * _SCALE, self.height * _SCALE)
         file = BytesIO()
         self._image.resize(size, Image.Resampling.LANCZOS).save(file, "PNG", optimize=True)
         return file.getvalue()

@@ -16,6 +16,8 @@ MEASURES = {
     "share": "share",
 }
 """Measures and their headings."""
+COMPETING = ("auroc", "sensitivity", "f1")
+"""Measures of which the greatest is the best."""
 COUNTS = ("stages", "size")
 """Measures that are shown as they are; all others are shares, shown × 100."""
 
@@ -173,7 +175,7 @@ def _best(rows: Sequence[str], pairs: Pairs, found: Found, beside: Sequence[str]
             for place, row in enumerate(rows)
             if row not in beside and (entry := found.get((row, column, measure))) and entry["mean"] is not None
         }
-        if measure not in COUNTS and len(means) > 1:
+        if measure in COMPETING and len(means) > 1:
             best.add((max(means, key=lambda place: means[place]), number))
     return best
 

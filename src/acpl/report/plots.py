@@ -48,7 +48,9 @@ def line_plot(title: str, lines: Sequence[Line], across: str, up: str) -> Canvas
             _HEIGHT - _BOTTOM - (y - bottom) / (top - bottom) * (_HEIGHT - _TOP - _BOTTOM),
         )
 
-    _frame(canvas, title, up, [(place(left, value)[1], f"{value:g}") for value in ticks(bottom, top)])
+    _frame(
+        canvas, title, up, _HEIGHT - _BOTTOM, [(place(left, value)[1], f"{value:g}") for value in ticks(bottom, top)]
+    )
     distinct = sorted(set(xs))
     for x in distinct if len(distinct) <= 10 else ticks(left, right):
         canvas.text((place(x, bottom)[0], _HEIGHT - _BOTTOM + 16), f"{x:g}", 11, "middle")
@@ -81,7 +83,7 @@ def bar_plot(title: str, groups: Sequence[str], bars: Mapping[str, Sequence[floa
         return _nothing(canvas, title)
     top = max(values) * 1.06 or 1.0
     base, height = canvas.height - below, canvas.height - below - _TOP
-    _frame(canvas, title, up, [(base - value / top * height, f"{value:g}") for value in ticks(0, top)])
+    _frame(canvas, title, up, base, [(base - value / top * height, f"{value:g}") for value in ticks(0, top)])
     canvas.line([(_LEFT, base), (width - _RIGHT, base)])
     room = (width - _LEFT - _RIGHT) / len(groups)
     each = room * 0.8 / len(bars)
@@ -91,7 +93,7 @@ def bar_plot(title: str, groups: Sequence[str], bars: Mapping[str, Sequence[floa
             if isfinite(one[place]):
                 tall = one[place] / top * height
                 canvas.box((start + number * each, base - tall), (each * 0.92, tall), COLOURS[number % len(COLOURS)])
-        canvas.upright_text((start + room * 0.4 + 4, base + 8 + 2.9 * len(name)), name, 11)
+        canvas.upright_text((start + room * 0.4 + 4, base + 6), name, 11, "end")
     _legend(canvas, list(bars))
     return canvas
 
@@ -121,12 +123,12 @@ def ticks(low: float, high: float) -> list[float]:
     return [round(number * step, 10) for number in range(ceil(low / step), floor(high / step) + 1)]
 
 
-def _frame(canvas: Canvas, title: str, up: str, marks: Sequence[tuple[float, str]]) -> None:
+def _frame(canvas: Canvas, title: str, up: str, base: float, marks: Sequence[tuple[float, str]]) -> None:
     canvas.text((_LEFT, 22), title, 13)
     for y, text in marks:
         canvas.line([(_LEFT, y), (canvas.width - _RIGHT, y)], FAINT)
         canvas.text((_LEFT - 6, y + 4), text, 11, "end")
-    canvas.upright_text((18, (_TOP + canvas.height - _BOTTOM) / 2), up, 12)
+    canvas.upright_text((18, (_TOP + base) / 2), up, 12)
 
 
 def _legend(canvas: Canvas, names: Sequence[str]) -> None:

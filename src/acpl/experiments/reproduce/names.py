@@ -12,5 +12,6 @@ NAMES = {
     "figure-balance": "how common each class is among high- and low-information samples and in the pool",
     "figure-examples": "selected images with their pseudo-labels, green where right, red where wrong",
     "departures": "each departure of the published code alone, and what choosing on the test part is worth",
+    "beyond": "what goes beyond the paper: each setting of acpl-plus alone, against acpl",
 }
-"""What ``acpl reproduce`` can make, with a line each."""
+"""What ``acpl reproduce`` can make, with a line each; the last is not in the paper."""

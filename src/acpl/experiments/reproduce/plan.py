@@ -96,8 +96,8 @@ class Request:
         """The run of an arm; its name ends in a digest of everything that decides what it does."""
         settings = {
             **self.tuned.get(EVERYBODY, {}),
-            **self.tuned.get(arm.method, {}),
             **self.settings,
+            **self.tuned.get(arm.method, {}),
             **arm.settings,
             "method": arm.method,
             "fraction": 1.0 if arm.all_labels else fraction,

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +45,7 @@ def k_figure(gathered: Gathered) -> Made:
             values = [value for _, value in points]
             made.notes.append(f"{row}: best and worst K lie {max(values) - min(values):.2f} AUC × 100 apart.")
     title = f"AUC over K, {_labels(gathered)} (mean of {gathered.request.seeds} seeds, 95 % over patients)"
-    return replace(made, figure=line_plot(title, lines, "K", "mean test AUC × 100"))
+    return replace(made, figure=line_plot(title, lines, "K", "mean test AUC, %"))
 
 
 def size_figure(gathered: Gathered) -> Made:
@@ -107,19 +106,20 @@ def examples_figure(gathered: Gathered) -> Made:
     """How many pseudo-labels are right in each stage, and some of the first stage's to look at."""
     manifest = _train_manifest(gathered)
     runs = _with_stages(gathered)
-    right: dict[str, dict[int, Resampled]] = {}
+    right: dict[int, dict[int, Resampled]] = {}
     for one in runs:
         for number, table in enumerate(_stages(gathered.folder(one)), start=1):
-            chosen = table[table["selected"]]
+            chosen = _chosen(table, manifest)
             if len(chosen) == 0:
                 continue
             rows, marks = _right(chosen, manifest)
             mask, correct = np.zeros((2, len(manifest.table)), dtype=bool)
             mask[rows], correct[rows] = True, marks
             figure = _share(correct[:, None].astype(np.float64), mask, manifest, gathered.resamples)
-            right.setdefault(f"stage {number}", {})[one.seed] = figure
+            right.setdefault(number, {})[one.seed] = figure
     found = [
-        entry(stage, "right", "share", own, failed=_all_reasons(gathered)) for stage, own in sorted(right.items())
+        entry(f"stage {number}", "right", "share", right[number], failed=_all_reasons(gathered))
+        for number in sorted(right)
     ] or [Entry("stage 1", "right", "share", None, failed=_all_reasons(gathered))]
     examples: list[Example] = []
     listed = "image,pseudo-label,truth,right\n"
@@ -134,18 +134,11 @@ def examples_figure(gathered: Gathered) -> Made:
     return Made(found, [rule, *steps_notes(gathered)], example_sheet(title, examples), {"examples.csv": listed})
 
 
-class _Said(NamedTuple):
-    name: str
-    text: str
-    truth: str
-    right: bool
-
-
 def _examples(gathered: Gathered, one: Planned, manifest: Manifest) -> tuple[list[Example], str]:
     import torch
 
     table = _stages(gathered.folder(one))[0]
-    chosen = table[table["selected"]]
+    chosen = _chosen(table, manifest)
     picked = np.random.default_rng(0).permutation(len(chosen))[:EXAMPLES]
     chosen = chosen.iloc[np.sort(picked)]
     images = source_of(resolve(**one.cell.settings)).open(("train",)).images
@@ -157,16 +150,16 @@ def _examples(gathered: Gathered, one: Planned, manifest: Manifest) -> tuple[lis
         order = np.argsort(-said, kind="stable")[:2]
         words = [f"{manifest.classes[k]} {said[k]:.2f}" for k in order]
         true = [name for name, there in zip(manifest.classes, manifest.labels[row], strict=True) if there == 1]
-        truth = " ".join(true) or NO_FINDING
+        truth = " + ".join(true) or NO_FINDING
         shown = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
-        short = tuple(line[:_CHARACTERS] for line in (*words, f"is {truth}"))
+        short = tuple(_short(line) for line in (*words, f"is {truth}"))
         examples.append(Example(np.ascontiguousarray(shown), bool(mark), short))
         lines.append(f"{manifest.table['image'].iloc[row]},{' '.join(words)},{truth},{int(mark)}")
     return examples, "\n".join(lines) + "\n"
 
 
 def _right(chosen: pd.DataFrame, manifest: Manifest) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Rows of the manifest whose truth is known, and whether their pseudo-labels are right."""
+    """Rows of the manifest, and whether their pseudo-labels are right."""
     rows = np.searchsorted(manifest.ids, chosen["id"].to_numpy(dtype=np.int64))
     said, truth = _pseudo_labels(chosen, manifest), manifest.labels[rows]
     top = said.argmax(axis=1)
@@ -174,6 +167,11 @@ def _right(chosen: pd.DataFrame, manifest: Manifest) -> tuple[npt.NDArray[np.int
     if manifest.task is Task.MULTI_LABEL:
         hit = np.where(truth.sum(axis=1) > 0, hit, said.max(axis=1) < 0.5)
     return rows, np.asarray(hit, dtype=bool)
+
+
+def _chosen(table: pd.DataFrame, manifest: Manifest) -> pd.DataFrame:
+    """Selected samples whose truth is known."""
+    return table[table["selected"].to_numpy() & np.isin(table["id"], manifest.ids)]
 
 
 def _pseudo_labels(chosen: pd.DataFrame, manifest: Manifest) -> Floats:
@@ -236,6 +234,10 @@ def _sizes(folder: Path) -> list[float]:
         if event["event"] == "stage" and event["stage"] > 0:
             sizes.append(sizes[-1] + float(event.get("selected", 0)))
     return sizes
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS - 2]}.."
 
 
 def _all_reasons(gathered: Gathered) -> list[str]:

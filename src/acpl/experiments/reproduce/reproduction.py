@@ -136,9 +136,10 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
         if one.cell.name in gathered.failed
     ]
     request = gathered.request
-    notes = [*made.notes, _intervals(gathered), f"Beside: {paper.source(study.name)}", *failures]
-    # Classes do not compete with each other.
-    beside = [one["row"] for one in entries] if study.name in ("table2", "figure-balance") else study.beside
+    how = [_intervals(gathered)] if any(one.low is not None for one in made.entries) else []
+    notes = [*made.notes, *how, f"Beside: {paper.source(study.name)}", *failures]
+    # Classes do not compete with each other, nor does what the published code does with what it should have done.
+    beside = [one["row"] for one in entries] if study.name in ("table2", "departures") else study.beside
     table = sheets(entries, reference=study.reference, beside=beside)
     data = request.shared(request.fractions[0]).data
     title = f"{study.name}: {NAMES[study.name]}"
@@ -157,8 +158,9 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
 
 
 def _intervals(gathered: Gathered) -> str:
+    seeds = "One seed." if gathered.request.seeds == 1 else f"Means over {gathered.request.seeds} seeds."
     return (
-        f"Means over {gathered.request.seeds} seeds. Intervals: percentile bootstrap over patients or lesions, "
+        f"{seeds} Intervals: percentile bootstrap over patients or lesions, "
         f"{gathered.resamples:,} resamples, of the mean over seeds; differences are paired. ±: standard deviation "
         "between seeds. Nothing is chosen on the test part, which is opened when training is over."
     )

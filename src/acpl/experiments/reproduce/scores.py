@@ -64,7 +64,7 @@ def sets_table(gathered: Gathered, *, reference: str) -> Made:
     found: list[Entry] = []
     for one in made.entries:
         found.append(one)
-        if one.mean is None:
+        if one.mean is None or one.row == FLOOR:
             continue
         cells = gathered.at(one.row, one.column)
         stages = [_stages(events(gathered.folder(cell))) for cell in cells]

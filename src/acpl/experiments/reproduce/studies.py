@@ -1,4 +1,4 @@
-"""The eleven tables and figures as declarations: which arms, on what, compared with what."""
+"""The tables and figures as declarations: which arms, on what, compared with what."""
 
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,17 @@ from acpl.task import Task
 CHEST, LESIONS = "chestxray14", "isic2018"
 TABLE2 = ("mean-teacher", "src-mt", "s2mts2", "graph-xnet", "ups", "acpl", "acpl-plus")
 PAPER = "the paper"
+OFF: dict[str, Any] = {
+    "k_share": None,
+    "sharpen": 1.0,
+    "balance": 0.0,
+    "consistency": 0.0,
+    "consistency_in": "stages",
+    "labelled_loss": "plain",
+}
+"""``acpl-plus`` with nothing added."""
+ON: dict[str, Any] = {"k_share": 0.05, "sharpen": 0.5, "balance": 0.5, "consistency": 1.0}
+"""Usual values of what it can add, where none were tuned."""
 PAPER_KS, PAPER_LABELLED = (50, 100, 150, 200, 250, 300), 1730
 """The K of the paper's figure, and how many images were labelled there."""
 
@@ -64,7 +75,7 @@ def sets(request: Request, ground: Ground, fraction: float) -> list[Arm]:
 def neighbours(request: Request, ground: Ground, fraction: float) -> list[Arm]:
     """K in the paper's steps, as shares of the labelled images where these are fewer or more than there."""
     labelled = ground.labelled(fraction)
-    scaled = (max(1, min(labelled, round(k * labelled / PAPER_LABELLED))) for k in PAPER_KS)
+    scaled = tuple(max(1, min(labelled, round(k * labelled / PAPER_LABELLED))) for k in PAPER_KS)
     return [
         Arm(row, "acpl", {"k": k, "purification": purified}, column=f"K = {k}")
         for row, purified in (("purified", True), ("all join", False))
@@ -110,6 +121,25 @@ def departures(request: Request, ground: Ground, fraction: float) -> list[Arm]:
     return [first, *apart, Arm("epochs doubled (two GPUs)", "acpl", _paper_text(), budget=2.0)]
 
 
+def beyond(request: Request, ground: Ground, fraction: float) -> list[Arm]:
+    """ACPL; each setting of ``acpl-plus`` added to it alone, at the value that was tuned or a usual one; and all."""
+    config = request.shared(fraction).model_copy(update={"method": "acpl"})
+    own = {**config.settings, **request.tuned.get("acpl", {})}
+    plain = {**_without(own, "steps"), **OFF}
+    tuned = request.tuned.get("acpl-plus", {})
+    on = {name: usual if tuned.get(name, OFF[name]) == OFF[name] else tuned[name] for name, usual in ON.items()}
+    rows: dict[str, dict[str, Any]] = {f"{name} {value}": {name: value} for name, value in on.items()}
+    rows |= {f"labelled loss {loss}": {"labelled_loss": loss} for loss in ("logit-adjusted", "class-balanced")}
+    rows["consistency from the warm-up on"] = {
+        "consistency": on["consistency"],
+        "consistency_in": "all",
+    }
+    rows["fresh weights at every stage"] = {"reinitialise": True}
+    rows["true labels apart"] = {"true_labels": "apart"}
+    arms = [Arm(row, "acpl-plus", {**plain, **setting}) for row, setting in rows.items()]
+    return [Arm(FLOOR, "supervised"), Arm("acpl", "acpl"), *arms, Arm("acpl-plus", "acpl-plus")]
+
+
 def snapshots(planned: Planned, run: Path) -> None:
     """Judge every kept predictor of the runs that kept them, once."""
     if SNAPSHOTS in planned.arm.more and not (run / SNAPSHOTS).exists():
@@ -123,11 +153,12 @@ def _paper_text() -> dict[str, Any]:
     return {name: fields[name].default for name in (*names, "mixture_iterations", "mixture_tolerance")}
 
 
+def _without(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key != name}
+
+
 def _acpl(request: Request, fraction: float, name: str) -> Any:
-    tuned = request.tuned.get("acpl", {})
-    if name in tuned and name not in request.settings:
-        return tuned[name]
-    return getattr(request.shared(fraction), name)
+    return request.tuned.get("acpl", {}).get(name, getattr(request.shared(fraction), name))
 
 
 _ALL = ("all",)
@@ -184,6 +215,7 @@ STUDIES = {
             reference=PAPER,
             prepare=snapshots,
         ),
+        Study("beyond", LESIONS, (0.2,), beyond, partial(score_table, reference="acpl"), reference="acpl"),
     )
 }
 """Every study by its name."""
