@@ -171,10 +171,15 @@ def test_the_paper_s_figures_are_found_by_row_column_and_measure() -> None:
     assert paper.figure("table1", "fixmatch", "2 %") is None
 
 
-def test_the_paper_s_means_are_the_means_of_its_classes() -> None:
+def test_the_paper_s_means_are_the_means_of_its_classes_or_said_not_to_be() -> None:
     classes = [name for name in paper._all()["table2"]["figures"] if name != "Mean"]
     assert len(classes) == 14
-    # Not so for UPS (80.07 under a printed 79.92) and GraphXNet (78.89 under a printed 78.00).
-    for method in ("supervised", "mean-teacher", "src-mt", "s2mts2", "acpl"):
-        each = [paper.figure("table2", name, method) for name in classes]
-        assert np.mean(each) == pytest.approx(paper.figure("table2", "Mean", method), abs=2e-4)  # type: ignore[type-var]
+    means = {
+        method: 100 * np.mean([paper.figure("table2", name, method) or np.nan for name in classes])
+        for method in ("supervised", "mean-teacher", "src-mt", "s2mts2", "acpl", "ups", "graph-xnet")
+    }
+    for method in ("supervised", "mean-teacher", "src-mt", "s2mts2"):
+        assert means[method] / 100 == pytest.approx(paper.figure("table2", "Mean", method), abs=1e-4)
+    # Not so for three, of which the source says so.
+    for method in ("acpl", "ups", "graph-xnet"):
+        assert f"{means[method]:.2f}" in paper.source("table2")

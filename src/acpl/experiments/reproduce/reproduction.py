@@ -5,10 +5,11 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from acpl import __version__, algorithms
+from acpl import algorithms
 from acpl.engine.run_folder import write_whole
 from acpl.errors import UserError
 from acpl.experiments.reproduce import paper
@@ -192,7 +193,7 @@ def _made(gathered: Gathered, data: str) -> dict[str, Any]:
         "tuned": request.tuned,
         "settings": {key: str(value) for key, value in request.settings.items() if key not in ("data", "images")},
         "resamples": gathered.resamples,
-        "acpl": __version__,
+        "acpl": version("acpl"),
         "torch": torch.__version__,
         "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {platform.machine()}",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
