@@ -58,8 +58,10 @@ def test_a_table_counts_by_what_it_holds_not_by_where_it_is(tmp_path: Path) -> N
         (tmp_path / place).mkdir()
         table = tmp_path / place / "labels.csv"
         table.write_text(text)
-        names.append(digest(resolve(data=str(table), images=tmp_path / place, device="cpu")))
+        images = tmp_path / place / "images.zip"
+        names.append(digest(resolve(data=str(table), images=images, device="cpu")))
     assert names[0] == names[1] != names[2]
+    assert digest(resolve(data=str(table), images=tmp_path / "larger.zip")) != names[2]
 
 
 def test_the_device_does_not_make_another_run() -> None:

@@ -69,8 +69,8 @@ def keep(run: Path, target: Path, more: Sequence[str] = ()) -> None:
             shutil.copytree(run / name, target / name, dirs_exist_ok=True)
         elif (run / name).exists():
             shutil.copyfile(run / name, target / name)
-        else:
-            (target / name).mkdir()  # a run whose stages had nothing to record
+        else:  # a folder that a run did not need, as where it had nothing to select from
+            (target / name).mkdir(exist_ok=True)
     roles = pd.read_csv(run / "split.csv", usecols=["role"])["role"].value_counts()
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     split = {"checksum": config["split_checksum"], **{str(role): int(count) for role, count in roles.items()}}

@@ -22,8 +22,8 @@ from acpl.task import Task
 SCHEDULE = ("warmup_epochs", "stages", "stage_epochs")
 """Fields of ``Config`` that a method may be tuned by: how the steps that all are given are shared out."""
 EVERYBODY = "all"
-# Where and with what files a run is done does not make it another run; files count by what they hold.
-_NOT_COUNTED = ("device", "cache", "images", "skip_bad")
+# Where a run is done does not make it another run: files count by what they hold, images by their path's last name.
+_NOT_COUNTED = ("device", "cache", "skip_bad")
 _FILES = ("data", "split", "weights")
 
 
@@ -132,6 +132,7 @@ def digest(config: Config) -> str:
     values = config.model_dump(mode="json")
     for key in _NOT_COUNTED:
         values.pop(key, None)
+    values["images"] = Path(values["images"]).name if values["images"] else None
     for key in _FILES:
         path = Path(str(values[key]))
         if path.is_file():

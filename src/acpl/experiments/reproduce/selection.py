@@ -14,6 +14,7 @@ from acpl.data.manifest import Part
 from acpl.engine.predicting import FINAL, Predictor
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.training import source_of
+from acpl.errors import UserError
 from acpl.evaluation import Resampled, auroc, defined_mean, ranking_figures, resample
 from acpl.experiments.reproduce.entries import Seeds, entry
 from acpl.experiments.reproduce.gathered import Gathered, Made
@@ -35,6 +36,8 @@ def judge_snapshots(run: Path, device: str = "auto") -> None:
     for part in parts:
         dataset = source.open((part,))
         known = dataset.manifest.known
+        if not known.any():
+            raise UserError(f"{config.data} has no {part} part with labels, so checkpoints cannot be compared on it")
         table = dataset.manifest.table[known]
         ids = torch.from_numpy(dataset.manifest.ids[known])
         found[f"{part}.image"] = table["image"].to_numpy(dtype=str)
