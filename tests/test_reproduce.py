@@ -229,6 +229,28 @@ def test_a_cell_that_fails_is_shown_with_its_reason(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["figure-k", "figure-size", "figure-balance", "figure-examples", "departures", "table2"]
+)
+def test_where_every_run_fails_the_table_says_so_and_nothing_else_breaks(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from acpl.algorithms.acpl import ACPL
+    from acpl.algorithms.supervised import Supervised
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(ACPL, "losses", broken)
+    monkeypatch.setattr(Supervised, "losses", broken)
+    again(name, tmp_path, seeds=1)
+    target = tmp_path / "results" / name
+    assert all(row["mean"] == "" and "out of luck" in row["failed"] for row in rows_of(target))
+    assert "out of luck" in (target / "table.md").read_text()
+    assert (target / "figure.png").exists() == name.startswith("figure")
+
+
+@pytest.mark.slow
 def test_choosing_on_test_is_measured_from_what_the_stages_left(reproduced: Reproduced) -> None:
     target = reproduced("departures")
     rows = {row["row"]: float(row["mean"]) for row in rows_of(target)}
