@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from acpl.config import Config
     from acpl.errors import UserError
     from acpl.experiments.comparison import compare
+    from acpl.experiments.reproduce.reproduction import reproduce
 
 __version__ = "0.1.0"
 
@@ -24,10 +25,16 @@ __all__ = [
     "methods",
     "predict",
     "presets",
+    "reproduce",
     "train",
 ]
 
-_HOME = {"Config": "acpl.config", "UserError": "acpl.errors", "compare": "acpl.experiments.comparison"}
+_HOME = {
+    "Config": "acpl.config",
+    "UserError": "acpl.errors",
+    "compare": "acpl.experiments.comparison",
+    "reproduce": "acpl.experiments.reproduce.reproduction",
+}
 
 
 def __getattr__(name: str) -> Any:

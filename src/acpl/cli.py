@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from acpl.config import Config
 from acpl.errors import UserError
+from acpl.experiments.reproduce.names import NAMES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -194,6 +195,58 @@ def _compare(
     typer.echo(f"tables: {out}/table.md, table.csv, table.tex")
 
 
+def _reproduce(
+    name: str,
+    preset: str | None,
+    methods: str | None,
+    fractions: str | None,
+    seeds: int,
+    steps: int | None,
+    ks: str | None,
+    tuned: Path | None,
+    jobs: int,
+    resamples: int,
+    dry_run: bool,
+    work: Path,
+    out: Path,
+    **given: Any,
+) -> None:
+    """Make one of the paper's tables or figures on any data, the paper's own figures beside it.
+
+    What was done before is not run again: a stopped call goes on where it was, and tables share their runs.
+    """
+    from acpl.experiments.reproduce.reproduction import reproduce
+
+    target = reproduce(
+        name,
+        out,
+        work=work,
+        methods=_listed("methods", methods, str),
+        fractions=_listed("fractions", fractions, float),
+        seeds=seeds,
+        steps=steps,
+        ks=_listed("ks", ks, int),
+        tuned=tuned,
+        jobs=jobs,
+        resamples=resamples,
+        dry_run=dry_run,
+        say=typer.echo,
+        preset=preset,
+        **given,
+    )
+    if not dry_run:
+        typer.echo((target / "table.md").read_text(encoding="utf-8"))
+        typer.echo(f"written: {target}")
+
+
+def _listed(option: str, given: str | None, kind: Callable[[str], Any]) -> list[Any]:
+    """What stands between the commas."""
+    try:
+        return [kind(part.strip()) for part in given.split(",")] if given is not None else []
+    except ValueError:
+        raise UserError(f"{option} should be numbers like 0.05,0.2, but they are '{given}'") from None
+
+
 @app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show this method's settings.", show_default=False)] = None,
@@ -314,7 +367,9 @@ def _with_options(
 
 def _own(name: str, kind: Any, default: Any, text: str) -> Parameter:
     option = typer.Option(f"--{name}", help=text, show_default=False, rich_help_panel="Run")
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+    return Parameter(
+        name.replace("-", "_"), Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
 
 
 def _fields(*groups: str) -> list[str]:
@@ -366,6 +421,41 @@ app.command()(
             _own("out", Path, Path("runs/comparison"), "Folder of the runs and tables."),
         ],
         [name for name in _fields() if name not in ("method", "fraction", "labelled", "seed", "split_checksum")],
+    )
+)
+_SHARED_BY_CELLS = [
+    name for name in _fields() if name not in ("method", "fraction", "labelled", "seed", "split_checksum")
+]
+app.command()(
+    _with_options(
+        _reproduce,
+        [
+            Parameter(
+                "name",
+                Parameter.KEYWORD_ONLY,
+                annotation=Annotated[
+                    str,
+                    typer.Argument(
+                        metavar="NAME",
+                        show_default=False,
+                        help="\n\n".join(f"[bold]{name}[/bold]: {line}." for name, line in NAMES.items()),
+                    ),
+                ],
+            ),
+            _PRESET,
+            _own("methods", str | None, None, "Comma-separated, or all: for table1, table2 and table3."),
+            _own("fractions", str | None, None, "Shares of labels, comma-separated (default: the paper's)."),
+            _own("seeds", int, 5, "Runs of each, seeds 0 to this."),
+            _own("steps", int | None, None, "Gradient steps of every run (default: what ACPL would take at most)."),
+            _own("ks", str | None, None, "figure-k: values of K, comma-separated (default: the paper's, by share)."),
+            _own("tuned", Path | None, None, "YAML of settings: under 'all', and each method's own under its name."),
+            _own("jobs", int, 1, "Runs side by side."),
+            _own("resamples", int, 2000, "Resamples of every interval."),
+            _own("dry-run", bool, False, "List the runs and do nothing."),
+            _own("work", Path, Path("runs/reproduce"), "Folder of the runs with their weights; tables share it."),
+            _own("out", Path, Path("results"), "Folder below which NAME is written, with every run's small files."),
+        ],
+        _SHARED_BY_CELLS,
     )
 )
 data_app = typer.Typer(help="Look at a data set.", no_args_is_help=True)

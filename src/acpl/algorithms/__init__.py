@@ -14,6 +14,7 @@ ENTRY_POINTS = "acpl.methods"
 """Where another package names the methods it brings."""
 _MODULES = {
     "acpl": ("acpl.algorithms.acpl", "ACPL"),
+    "acpl-plus": ("acpl.algorithms.acpl_plus", "ACPLPlus"),
     "curriculum-labelling": ("acpl.algorithms.curriculum_labelling", "CurriculumLabelling"),
     "fixmatch": ("acpl.algorithms.fixmatch", "FixMatch"),
     "graph-xnet": ("acpl.algorithms.graph_xnet", "GraphXNet"),

@@ -54,6 +54,9 @@ class ACPLSettings(BudgetSettings):
     """EM steps at most; the published code stops at 20."""
     mixture_tolerance: PositiveFloat = 1e-6
     """EM ends when the mean log-likelihood gains less; the published code's is 0.01."""
+    snapshots: bool = False
+    """Keep the predictor after every stage, not after the warm-up alone: so that what choosing among them is worth can
+    be judged when training is over."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -79,7 +82,7 @@ class ACPL:
     Settings: ClassVar[type[Section]] = ACPLSettings
     recordable: ClassVar[bool] = True
 
-    def __init__(self, settings: ACPLSettings, context: Context) -> None:
+    def __init__(self, settings: Any, context: Context) -> None:
         self.settings = settings
         self.context = context
         self.pools = context.pools
@@ -115,10 +118,10 @@ class ACPL:
             return None
         name = f"stage {index}"
         if len(pools.selected) == 0:
-            return single_draw(name, pools.labelled, schedule, schedule.stage_epochs)
+            return single_draw(name, pools.labelled, schedule, schedule.stage_epochs, snapshot=self.settings.snapshots)
         if self.settings.loss == "union":
             union = torch.cat([pools.labelled, pools.selected])
-            return single_draw(name, union, schedule, schedule.stage_epochs)
+            return single_draw(name, union, schedule, schedule.stage_epochs, snapshot=self.settings.snapshots)
         # A full batch from each pool estimates both means of eq. 1 equally well whatever the pools' sizes, and
         # shows as many labelled images a step as supervised training does. An epoch shows |D_L ∪ D_S| images.
         first, second = pools.labelled, pools.selected
@@ -128,7 +131,7 @@ class ACPL:
         size = schedule.batch_size
         draws = {"labelled": Draw(first, size), "selected": Draw(second, size)}
         epoch_steps = ceil((len(first) + len(second)) / (2 * size))
-        return Stage(name, draws, epoch_steps, epoch_steps * schedule.stage_epochs)
+        return Stage(name, draws, epoch_steps, epoch_steps * schedule.stage_epochs, self.settings.snapshots)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Eq. 1, a name for each mean; one forward pass, so that batch norm sees both pools."""
@@ -138,9 +141,22 @@ class ACPL:
         logits = self._networks.trained(torch.cat([part.images for part in parts.values()])).logits
         split = torch.split(logits, [len(part.ids) for part in parts.values()])
         return {
-            name: classification_loss(outputs, part.targets, self.context.task)
+            name: self.term(name, outputs, part.targets)
             for (name, part), outputs in zip(parts.items(), split, strict=True)
         }
+
+    def term(self, name: str, logits: Tensor, targets: Tensor) -> Tensor:
+        """One mean of eq. 1, by its draw's name."""
+        return classification_loss(logits, targets, self.context.task)
+
+    def neighbours(self) -> int:
+        """K for the anchors as they stand."""
+        found: int = self.settings.neighbours(self.context.fraction)
+        return found
+
+    def refined(self, pseudo_labels: Tensor) -> Tensor:
+        """(samples, classes): pseudo-labels as they are taught; here as eq. 6 gives them."""
+        return pseudo_labels
 
     def after_step(self, batch: Batch) -> None:
         """The averaged copy follows."""
@@ -181,8 +197,8 @@ class ACPL:
         unlabelled, anchors = look(network, pools.unlabelled), look(network, pools.anchors)
         device = unlabelled.features.device
 
-        k = settings.neighbours(self.context.fraction)
-        similarity, forward, backward = functional.mutual_nearest(unlabelled.features, anchors.features, k)
+        found = functional.mutual_nearest(unlabelled.features, anchors.features, self.neighbours())
+        similarity, forward, backward = found
         density = functional.density(similarity)
         if settings.density == "min-max":
             density = functional.min_max(density)
@@ -198,7 +214,7 @@ class ACPL:
             chosen = functional.select(level, settings.sets, settings.select)
 
         neighbours = functional.neighbour_labels(forward, pools.targets(pools.anchors).to(device))
-        labels = self._pseudo_labels(index, unlabelled.probabilities, neighbours, density)
+        labels = self.refined(self._pseudo_labels(index, unlabelled.probabilities, neighbours, density))
         candidates = torch.nonzero(chosen).flatten()
         linked = functional.connections(forward[candidates], backward, candidates)
         joins = functional.purify(linked) if settings.purification else torch.ones_like(linked, dtype=torch.bool)

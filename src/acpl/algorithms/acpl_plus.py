@@ -1,0 +1,139 @@
+"""ACPL with settings that go beyond the paper.
+
+Six of them, each with a value that switches it off; with all off it is ``acpl`` to the bit, so that each one's gain
+can be measured alone. K as a share of the anchors; sharper pseudo-labels; rare classes drawn oftener; a consistency
+term on the unlabelled pool after FixMatch, whose teacher is the averaged copy; and a labelled term for classes that
+are not equally common. The sixth, weights drawn anew at every stage, is ``acpl``'s own ``reinitialise``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, PositiveFloat
+from torch import Tensor
+
+from acpl.algorithms.acpl import ACPL, ACPLSettings
+from acpl.algorithms.contract import Batch, Context, Draw, Samples, Stage
+from acpl.algorithms.drawing import repeat_factors, repeated
+from acpl.algorithms.fixmatch import align, masked_loss
+from acpl.algorithms.mixmatch import sharpen
+from acpl.models import classification_loss, probabilities
+from acpl.models.balanced import class_balanced_loss, logit_adjusted_loss
+from acpl.settings import Section
+from acpl.task import Task
+
+CONSISTENCY = "consistency"
+_MEMORY = 0.99  # of the running mean of the teacher's word
+_LEAST = 1e-6
+
+
+class ACPLPlusSettings(ACPLSettings):
+    """Settings of ``acpl-plus``: those of ``acpl``, and what goes beyond the paper."""
+
+    k_share: float | None = Field(default=None, gt=0, le=1)
+    """K as a share of the anchors, which grow from stage to stage, instead of ``k``."""
+    sharpen: PositiveFloat = 1.0
+    """Temperature of the pseudo-labels: below 1 they are sharpened; 1 leaves them as eq. 6 gives them."""
+    balance: float = Field(default=0.0, ge=0, le=1)
+    """Draw rare classes oftener, among labelled and selected: (commonest / class frequency) to this power; 0: alike."""
+    consistency: float = Field(default=0.0, ge=0)
+    """Weight of a third term: what the averaged copy is sure of on a weak view of an unlabelled image is what the
+    network must say of a strong one; 0 leaves it out."""
+    consistency_confidence: float = Field(default=0.95, gt=0, lt=1)
+    """How sure the averaged copy must be there. Multi-label: of each finding, after its mean is aligned with the
+    labelled frequency."""
+    consistency_in: Literal["stages", "all"] = "stages"
+    """Whether that term waits for the first stage, or is there from the warm-up on."""
+    labelled_loss: Literal["plain", "logit-adjusted", "class-balanced"] = "plain"
+    """The labelled term: as in eq. 1; logits shifted by class frequency; or classes weighted by effective number."""
+    adjustment: PositiveFloat = 1.0
+    """How far ``logit-adjusted`` shifts the logits."""
+
+
+class ACPLPlus(ACPL):
+    """ACPL, and what its ideas allow besides."""
+
+    name: ClassVar[str] = "acpl-plus"
+    summary: ClassVar[str] = "ACPL with settings beyond the paper: drawing, sharpening, consistency, balance"
+    Settings: ClassVar[type[Section]] = ACPLPlusSettings
+
+    def __init__(self, settings: ACPLPlusSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        given = context.pools.targets(context.pools.given)
+        self._counts = given.sum(dim=0)
+        self._frequency = given.mean(dim=0)
+        self._predicted = self._frequency.clone()
+
+    def neighbours(self) -> int:
+        """K: the share of the anchors as they stand, at least 1, where one is set."""
+        share = self.settings.k_share
+        return super().neighbours() if share is None else max(1, round(share * len(self.pools.anchors)))
+
+    def refined(self, pseudo_labels: Tensor) -> Tensor:
+        """Sharpened at the temperature that is set."""
+        if self.settings.sharpen == 1:
+            return pseudo_labels
+        return sharpen(pseudo_labels, self.settings.sharpen, self.context.task).clamp(0, 1)
+
+    def stage(self, index: int) -> Stage | None:
+        """ACPL's, with rare classes oftener in its draws and one more draw for the consistency term."""
+        stage = super().stage(index)
+        if stage is None:
+            return None
+        draws = dict(stage.draws)
+        if self.settings.balance > 0:
+            draws = {name: self._balanced(draw, index) for name, draw in draws.items()}
+        wanted = self.settings.consistency > 0 and (index > 0 or self.settings.consistency_in == "all")
+        if wanted and len(self.pools.unlabelled):
+            size = self.context.schedule.batch_size
+            draws[CONSISTENCY] = Draw(self.pools.unlabelled, size, ("weak", "strong"), known=False)
+        return replace(stage, draws=draws)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """ACPL's terms; in the third the strong view's targets are the averaged copy's word on the weak one."""
+        parts = dict(batch)
+        if CONSISTENCY in parts:
+            pool = parts[CONSISTENCY]
+            parts[CONSISTENCY] = Samples(pool.ids, pool.more[0], self._taught(pool.images))
+        return super().losses(parts)
+
+    def term(self, name: str, logits: Tensor, targets: Tensor) -> Tensor:
+        """A mean of eq. 1, or the consistency of what the averaged copy is sure of."""
+        task, settings = self.context.task, self.settings
+        if name == CONSISTENCY:
+            weight: float = settings.consistency
+            return weight * masked_loss(logits, targets, settings.consistency_confidence, task)
+        if name == "labelled" and settings.labelled_loss == "logit-adjusted":
+            return logit_adjusted_loss(logits, targets, task, self._frequency, settings.adjustment)
+        if name == "labelled" and settings.labelled_loss == "class-balanced":
+            return class_balanced_loss(logits, targets, task, self._counts, len(self.pools.given))
+        return classification_loss(logits, targets, task)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running mean of the teacher's word besides."""
+        return {**super().state_dict(), "predicted": self._predicted}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
+        self._predicted = state["predicted"]
+
+    @torch.no_grad()
+    def _taught(self, images: Tensor) -> Tensor:
+        said = probabilities(self._networks.predictor(images).logits, self.context.task)
+        if self.context.task is Task.MULTI_CLASS:
+            return said
+        # Without it rare findings, which are seldom sure to be there, would only ever be taught to be absent.
+        self._predicted = self._predicted.to(said.device).lerp(said.mean(dim=0), 1 - _MEMORY)
+        frequency, predicted = (f.to(said.device).clamp(_LEAST, 1 - _LEAST) for f in (self._frequency, self._predicted))
+        return align(said, frequency, predicted, self.context.task)
+
+    def _balanced(self, draw: Draw, index: int) -> Draw:
+        factors = repeat_factors(
+            self.pools.targets(draw.ids), self._frequency, self.settings.balance, self.context.task
+        )
+        # Described anew from a checkpoint, a stage must be the same: its own seed, not what ran before.
+        generator = torch.Generator().manual_seed(self.context.seed * 1000 + index)
+        return replace(draw, ids=repeated(draw.ids, factors, generator))

@@ -1,0 +1,159 @@
+"""The numbers of a table: means over seeds, intervals over patients, differences and shares of a gap."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from acpl.errors import UserError
+from acpl.evaluation import Resampled, decision_figures, defined_mean, ranking_figures, resample, together
+from acpl.evaluation.means import ratio
+
+Floats = npt.NDArray[np.float64]
+MEASURES = ("auroc", "sensitivity", "f1")
+Seeds = Mapping[int, Resampled]
+"""A figure of each seed that finished, on the same images and resamples."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One figure of a table. Intervals are 95 %; differences are to the table's reference in the same column."""
+
+    row: str
+    column: str
+    measure: str
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+    spread: float | None = None
+    """Standard deviation between seeds."""
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    share: float | None = None
+    """Of the way from the floor to the ceiling."""
+    share_low: float | None = None
+    share_high: float | None = None
+    paper: float | None = None
+    seeds: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The figures of one judged run by measure, each (classes,)."""
+
+    images: tuple[str, ...]
+    classes: tuple[str, ...]
+    figures: dict[str, Resampled]
+
+
+def judge(predictions: Path, resamples: int) -> Judged:
+    """All measures of a run from its ``predictions.csv`` alone."""
+    # As text: pandas' own reading of numbers may be off in the last digit.
+    table = pd.read_csv(predictions, dtype=str, keep_default_na=False).set_index("image").sort_index()
+    classes = tuple(name.removeprefix("truth.") for name in table.columns if name.startswith("truth."))
+    truth, score, called = (
+        table[[f"{kind}.{name}" for name in classes]].to_numpy(dtype=np.float64)
+        for kind in ("truth", "probability", "decision")
+    )
+    statistic = together(ranking_figures(truth, score), decision_figures(truth, called.astype(bool)))
+    groups = table["group"].to_numpy(dtype=object)
+    found = resample(statistic, len(truth), groups, resamples=resamples)
+    return Judged(tuple(map(str, table.index)), classes, {name: found[name] for name in MEASURES})
+
+
+def same_images(judged: Mapping[str, Judged]) -> None:
+    """Refuse runs that were not judged on the same images: their differences would mean nothing."""
+    first: tuple[str, Judged] | None = None
+    for name, one in judged.items():
+        first = first or (name, one)
+        if (one.images, one.classes) != (first[1].images, first[1].classes):
+            raise UserError(f"{name} was not judged on the same images and classes as {first[0]}")
+
+
+def of_class(figure: Resampled, number: int) -> Resampled:
+    """One class's figure alone."""
+    return Resampled(figure.point[number : number + 1], figure.draws[:, number : number + 1])
+
+
+def entry(
+    row: str,
+    column: str,
+    measure: str,
+    figures: Seeds,
+    *,
+    reference: Seeds | None = None,
+    floor: Seeds | None = None,
+    ceiling: Seeds | None = None,
+    paper: float | None = None,
+    failed: Sequence[str] = (),
+) -> Entry:
+    """Summarise a figure over its seeds; None throughout where no seed finished."""
+    if not figures:
+        return Entry(row, column, measure, None, paper=paper, failed=list(failed))
+    whole = _mean(figures).interval()
+    points = [float(defined_mean(figure.point)) for figure in figures.values()]
+    difference = _difference(figures, reference)
+    share = _share(figures, floor, ceiling)
+    return Entry(
+        row,
+        column,
+        measure,
+        mean=_number(whole.point),
+        low=_number(whole.low),
+        high=_number(whole.high),
+        spread=float(np.std(points, ddof=1)) if len(points) > 1 else None,
+        difference=difference[0],
+        difference_low=difference[1],
+        difference_high=difference[2],
+        share=share[0],
+        share_low=share[1],
+        share_high=share[2],
+        paper=paper,
+        seeds=len(figures),
+        failed=list(failed),
+    )
+
+
+def _difference(figures: Seeds, reference: Seeds | None) -> tuple[float | None, float | None, float | None]:
+    """Over the seeds that both finished."""
+    common = sorted(set(figures) & set(reference or {}))
+    if reference is None or not common or all(figures[seed] is reference[seed] for seed in common):
+        return None, None, None
+    one, other = (_mean({seed: side[seed] for seed in common}) for side in (figures, reference))
+    found = one.minus(other)
+    return _number(found.point), _number(found.low), _number(found.high)
+
+
+def _share(
+    figures: Seeds, floor: Seeds | None, ceiling: Seeds | None
+) -> tuple[float | None, float | None, float | None]:
+    """Where the ceiling is not clearly above the floor there is no gap to have a share of."""
+    if not floor or not ceiling:
+        return None, None, None
+    value, bottom, top = (_mean(side) for side in (figures, floor, ceiling))
+    if not top.minus(bottom).low > 0:
+        return None, None, None
+    point = _ratio(value.point[None], bottom.point[None], top.point[None])[0]
+    draws = _ratio(value.draws, bottom.draws, top.draws)
+    low, high = np.nanquantile(draws, [0.025, 0.975])
+    return float(point), float(low), float(high)
+
+
+def _ratio(value: Floats, bottom: Floats, top: Floats) -> Floats:
+    """(draws,): how far each is on the way; NaN where there is no way."""
+    gap = defined_mean(top) - defined_mean(bottom)
+    return ratio(defined_mean(value) - defined_mean(bottom), gap)
+
+
+def _mean(figures: Seeds) -> Resampled:
+    found = list(figures.values())
+    return Resampled(np.mean([f.point for f in found], axis=0), np.mean([f.draws for f in found], axis=0))
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,90 @@
+"""From planned cells to their small files under ``results``: what is there is not run again."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from acpl.engine.run_folder import write_whole
+from acpl.experiments.cells import run_cells
+from acpl.experiments.reproduce.plan import Planned
+
+SMALL = ("config.yaml", "events.jsonl", "predictions.csv", "evaluation.json")
+"""What is copied of every run, the last one last: where it is, the others are."""
+SPLIT = "split.json"
+
+
+def run_and_keep(
+    planned: Sequence[Planned],
+    kept: Path,
+    work: Path,
+    *,
+    prepare: Callable[[Planned, Path], None],
+    jobs: int,
+    say: Callable[[str], None],
+) -> dict[str, str]:
+    """Run what is not kept yet and copy its small files; why cells failed, by their names.
+
+    ``prepare`` is called with each finished run's folder before that.
+    """
+    missing = missing_cells(planned, kept)
+
+    def keep_finished() -> None:
+        for one in missing:
+            run = work / one.cell.name
+            if (run / "evaluation.json").exists() and not is_kept(kept / one.cell.name, one.arm.more):
+                prepare(one, run)
+                keep(run, kept / one.cell.name, one.arm.more)
+
+    def said(line: str) -> None:
+        keep_finished()  # as each is done, for the machine that runs them may go away
+        say(line)
+
+    keep_finished()
+    failed = run_cells([one.cell for one in missing], work, jobs=jobs, say=said, keep_going=True)
+    keep_finished()
+    return failed
+
+
+def missing_cells(planned: Sequence[Planned], kept: Path) -> list[Planned]:
+    """Each cell once, of those that ``results`` does not hold."""
+    cells = {one.cell.name: one for one in planned}
+    return [one for one in cells.values() if not is_kept(kept / one.cell.name, one.arm.more)]
+
+
+def is_kept(folder: Path, more: Sequence[str] = ()) -> bool:
+    """Whether all that is copied of a run is here."""
+    return all((folder / name).exists() for name in (*SMALL, SPLIT, *more))
+
+
+def keep(run: Path, target: Path, more: Sequence[str] = ()) -> None:
+    """Copy a run's small files; weights, images and the split's rows stay where they are."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in more:
+        if (run / name).is_dir():
+            shutil.copytree(run / name, target / name, dirs_exist_ok=True)
+        elif (run / name).exists():
+            shutil.copyfile(run / name, target / name)
+        else:  # a folder that a run did not need, as where it had nothing to select from
+            (target / name).mkdir(exist_ok=True)
+    roles = pd.read_csv(run / "split.csv", usecols=["role"])["role"].value_counts()
+    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    split = {"checksum": config["split_checksum"], **{str(role): int(count) for role, count in roles.items()}}
+    write_whole(target / SPLIT, (json.dumps(split) + "\n").encode())
+    for name in SMALL:
+        write_whole(target / name, (run / name).read_bytes())
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """A kept run's events in order."""
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def split_counts(folder: Path) -> dict[str, Any]:
+    """A kept run's split: its checksum and how many images have each role."""
+    found: dict[str, Any] = json.loads((folder / SPLIT).read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,206 @@
+"""``acpl reproduce NAME``: plan, run, keep, make, write."""
+
+import json
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from acpl import algorithms
+from acpl.engine.run_folder import write_whole
+from acpl.errors import UserError
+from acpl.experiments.reproduce import paper
+from acpl.experiments.reproduce.gathered import Gathered, Made, Study
+from acpl.experiments.reproduce.keeping import events, missing_cells, run_and_keep, split_counts
+from acpl.experiments.reproduce.names import NAMES
+from acpl.experiments.reproduce.plan import Planned, Request, plan, read_tuned
+from acpl.experiments.reproduce.studies import STUDIES
+from acpl.report.paper_tables import as_csv, as_latex, as_markdown, sheets
+from acpl.settings import unknown
+
+METHODS_FOR = ("table1", "table2", "table3")
+
+
+def reproduce(
+    name: str,
+    out: str | Path = "results",
+    *,
+    work: str | Path = "runs/reproduce",
+    methods: Sequence[str] = (),
+    fractions: Sequence[float] = (),
+    seeds: int = 5,
+    steps: int | None = None,
+    ks: Sequence[int] = (),
+    tuned: str | Path | None = None,
+    jobs: int = 1,
+    resamples: int = 2000,
+    dry_run: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    **settings: Any,
+) -> Path:
+    """Run one of the paper's tables or figures on whatever data is given, and return the folder it is written to.
+
+    ``settings`` are fields of :class:`acpl.Config`; without ``data`` or ``preset`` it is the paper's own data.
+    ``OUT/NAME`` gets ``table.md``, ``.csv`` and ``.tex``, a figure's ``figure.svg`` and ``.png``, and every run's small
+    files below ``runs``; weights and the rest stay below ``work``. What is there is not run again. ``tuned`` is a YAML
+    file of settings: under ``all`` for every method, under a method's name its own.
+    """
+    if name not in STUDIES:
+        raise unknown("table or figure", name, STUDIES)
+    study = STUDIES[name]
+    if seeds < 1 or jobs < 1 or resamples < 1 or (steps is not None and steps < 1):
+        raise UserError("seeds, jobs, resamples and steps should be at least 1")
+    request = _request(study, methods, fractions, seeds, steps, ks, tuned, settings)
+    ground = request.ground()
+    planned = [
+        one
+        for fraction in request.fractions
+        for one in plan(study.arms(request, ground, fraction), request, ground, fraction)
+    ]
+    target = Path(out) / name
+    kept = target / "runs"
+    if dry_run:
+        _tell(planned, kept, Path(work), say)
+        return target
+    failed = run_and_keep(planned, kept, Path(work), prepare=study.prepare, jobs=jobs, say=say)
+    gathered = Gathered(request, ground, planned, kept, failed, resamples)
+    made = study.make(gathered)
+    _write(target, study, gathered, made)
+    return target
+
+
+def _request(
+    study: Study,
+    methods: Sequence[str],
+    fractions: Sequence[float],
+    seeds: int,
+    steps: int | None,
+    ks: Sequence[int],
+    tuned: str | Path | None,
+    settings: dict[str, Any],
+) -> Request:
+    given = {key: value for key, value in settings.items() if value is not None}
+    if "data" not in given and "preset" not in given:
+        given["preset"] = study.preset
+    if methods and not study.methods:
+        raise UserError(f"{study.name} is about acpl alone; methods can be named for {', '.join(METHODS_FOR)}")
+    if ks and study.name != "figure-k":
+        raise UserError("ks can be named for figure-k only")
+    if any(k < 1 for k in ks):
+        raise UserError(f"ks should be at least 1, but they are {', '.join(map(str, ks))}")
+    if any(not 0 < fraction <= 1 for fraction in fractions):
+        raise UserError(f"fractions should be above 0 and at most 1, but they are {', '.join(map(str, fractions))}")
+    chosen = list(methods or study.methods)
+    chosen = algorithms.names() if chosen == ["all"] else list(dict.fromkeys(chosen))
+    for method in chosen:
+        algorithms.find(method)
+    one = study.name.startswith("figure") or study.name == "table2"
+    shares = tuple(dict.fromkeys(fractions or study.fractions))
+    if one and len(shares) > 1:
+        raise UserError(f"{study.name} shows one fraction, but {len(shares)} were named")
+    return Request(
+        name=study.name,
+        fractions=shares,
+        seeds=seeds,
+        methods=tuple(chosen),
+        steps=steps,
+        ks=tuple(ks),
+        tuned=read_tuned(Path(tuned) if tuned is not None else None),
+        settings={**study.settings, **given},
+    )
+
+
+def _tell(planned: Sequence[Planned], kept: Path, work: Path, say: Callable[[str], None]) -> None:
+    """A line a cell: its name, what it is, and whether it is there."""
+    missing = {one.cell.name for one in missing_cells(planned, kept)}
+    cells: dict[str, list[Planned]] = {}
+    for one in planned:
+        cells.setdefault(one.cell.name, []).append(one)
+    to_run = 0
+    for name, places in cells.items():
+        trained = (work / name / "evaluation.json").exists()
+        state = "kept" if name not in missing else "trained" if trained else "to run"
+        to_run += state == "to run"
+        where = "; ".join(f"{one.arm.row}, {one.column}" for one in places)
+        say(f"{state:8} {name}  ({where}, {places[0].cell.settings['steps']} steps)")
+    say(f"{len(cells)} cells, {to_run} to run")
+
+
+def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
+    entries = [asdict(one) for one in made.entries]
+    failures = [
+        f"failed: {one.arm.row}, {one.column}, seed {one.seed}: {gathered.failed[one.cell.name]}"
+        for one in gathered.planned
+        if one.cell.name in gathered.failed
+    ]
+    request = gathered.request
+    how = [_intervals(gathered)] if any(one.low is not None for one in made.entries) else []
+    notes = [*made.notes, *how, f"Beside: {paper.source(study.name)}", *failures]
+    # Classes do not compete with each other, nor does what the published code does with what it should have done.
+    beside = [one["row"] for one in entries] if study.name in ("table2", "departures") else study.beside
+    table = sheets(entries, reference=study.reference, beside=beside)
+    data = request.shared(request.fractions[0]).data
+    title = f"{study.name}: {NAMES[study.name]}"
+    target.mkdir(parents=True, exist_ok=True)
+    files = {
+        "table.md": as_markdown(title, table, [f"Data: {_short(data)}.", *notes]).encode(),
+        "table.csv": as_csv(entries).encode(),
+        "table.tex": as_latex(title, table, [f"Data: {_short(data)}.", *notes]).encode(),
+        "made.json": (json.dumps(_made(gathered, data), indent=2) + "\n").encode(),
+        **{name: text.encode() for name, text in made.files.items()},
+    }
+    if made.figure is not None:
+        files |= {"figure.svg": made.figure.svg().encode(), "figure.png": made.figure.png()}
+    for name, content in files.items():
+        write_whole(target / name, content)
+
+
+def _intervals(gathered: Gathered) -> str:
+    seeds = "One seed." if gathered.request.seeds == 1 else f"Means over {gathered.request.seeds} seeds."
+    return (
+        f"{seeds} Intervals: percentile bootstrap over patients or lesions, "
+        f"{gathered.resamples:,} resamples, of the mean over seeds; differences are paired. ±: standard deviation "
+        "between seeds. Nothing is chosen on the test part, which is opened when training is over."
+    )
+
+
+def _made(gathered: Gathered, data: str) -> dict[str, Any]:
+    """What made the table, so that every figure can be traced to its runs."""
+    import torch
+
+    request = gathered.request
+    runs = []
+    for one in gathered.planned:
+        line: dict[str, Any] = {"row": one.arm.row, "column": one.column, "seed": one.seed, "run": one.cell.name}
+        if one.cell.name in gathered.failed:
+            line["failed"] = gathered.failed[one.cell.name]
+        else:
+            last = events(gathered.folder(one))[-1]
+            line |= {"split": split_counts(gathered.folder(one))["checksum"]}
+            line |= {"steps": last["step"], "images": last["images"], "seconds": last["seconds"]}
+        runs.append(line)
+    return {
+        "name": request.name,
+        "data": _short(data),
+        "fractions": request.fractions,
+        "seeds": request.seeds,
+        "methods": request.methods,
+        "steps": request.steps,
+        "ks": request.ks,
+        "tuned": request.tuned,
+        "settings": {key: str(value) for key, value in request.settings.items() if key not in ("data", "images")},
+        "resamples": gathered.resamples,
+        "acpl": version("acpl"),
+        "torch": torch.__version__,
+        "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {platform.machine()}",
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "runs": runs,
+    }
+
+
+def _short(data: str) -> str:
+    """Data by the last two parts of its path: enough to know it, and the same on every machine."""
+    return "/".join(Path(data).parts[-2:])

@@ -1,0 +1,109 @@
+"""Tables of test figures: a row an arm, a column a share of labels; or a row a class."""
+
+import numpy as np
+
+from acpl.experiments.reproduce import paper
+from acpl.experiments.reproduce.entries import Entry, entry, of_class
+from acpl.experiments.reproduce.gathered import Gathered, Made
+from acpl.experiments.reproduce.keeping import events, split_counts
+
+CEILING = "all labels"
+FLOOR = "supervised"
+
+
+def score_table(gathered: Gathered, *, reference: str, measures: tuple[str, ...] = ("auroc",)) -> Made:
+    """Every arm's figures, with differences to the reference and, where a ceiling was run, shares of the gap."""
+    rows = {row for row, _ in gathered.places()}
+    alone = len({column for _, column in gathered.places()}) == 1
+    found = [
+        entry(
+            row,
+            column,
+            measure,
+            gathered.seeds(row, column, measure),
+            reference=gathered.seeds(reference, column, measure),
+            floor=gathered.seeds(FLOOR, column, measure) if CEILING in rows else None,
+            ceiling=gathered.seeds(CEILING, column, measure) if CEILING in rows else None,
+            paper=paper.figure(gathered.request.name, row, column, measure, only_column=alone),
+            failed=gathered.reasons(row, column),
+        )
+        for row, column in gathered.places()
+        for measure in measures
+    ]
+    notes = steps_notes(gathered)
+    if CEILING in rows:
+        notes.append(
+            f"Floor: {FLOOR}. Ceiling: '{CEILING}', supervised training with every training label and as many gradient "
+            "steps. No share is given where the ceiling's interval is not above the floor."
+        )
+    return Made(found, notes)
+
+
+def class_table(gathered: Gathered, *, reference: str) -> Made:
+    """A row a class, a column an arm; the last row is the mean over classes."""
+    (column,) = {column for _, column in gathered.places()}
+    name = gathered.request.name
+    classes = next(iter(gathered.judged.values())).classes if gathered.judged else gathered.ground.classes
+    found = []
+    for number, title in [*enumerate(classes), (-1, "Mean")]:
+        for arm, _ in gathered.places():
+            own, other = (gathered.seeds(one, column, "auroc") for one in (arm, reference))
+            if number >= 0:
+                # The reference itself keeps its identity, so that it has no difference to itself.
+                own = {seed: of_class(figure, number) for seed, figure in own.items()}
+                other = own if arm == reference else {seed: of_class(one, number) for seed, one in other.items()}
+            beside = paper.figure(name, title, arm) if column == "20 %" else None
+            reasons = gathered.reasons(arm, column)
+            found.append(entry(title, arm, "auroc", own, reference=other, paper=beside, failed=reasons))
+    return Made(found, [f"Labels: {column} of the training images.", *steps_notes(gathered)])
+
+
+def sets_table(gathered: Gathered, *, reference: str) -> Made:
+    """AUC, stages that trained, and the share of the pool that was pseudo-labelled in the end."""
+    made = score_table(gathered, reference=reference)
+    found: list[Entry] = []
+    for one in made.entries:
+        found.append(one)
+        if one.mean is None or one.row == FLOOR:
+            continue
+        cells = gathered.at(one.row, one.column)
+        stages = [_stages(events(gathered.folder(cell))) for cell in cells]
+        shares = [
+            _selected(events(gathered.folder(cell))) / max(1, split_counts(gathered.folder(cell)).get("unlabelled", 0))
+            for cell in cells
+        ]
+        beside = paper.figure(gathered.request.name, one.row, one.column, "stages")
+        found.append(_plain(one.row, one.column, "stages", stages, beside))
+        found.append(_plain(one.row, one.column, "pseudo_labelled", shares, None))
+    note = "Stages end before their number when no unlabelled image is left or none is of high information."
+    return Made(found, [*made.notes, note])
+
+
+def steps_notes(gathered: Gathered) -> list[str]:
+    """How many gradient steps the arms took."""
+    taken: dict[str, set[int]] = {}
+    for one in gathered.planned:
+        if one.cell.name not in gathered.failed:
+            taken.setdefault(one.column, set()).add(int(events(gathered.folder(one))[-1]["step"]))
+    said = {
+        column: f"{min(steps):,}" if len(steps) == 1 else f"{min(steps):,} to {max(steps):,}"
+        for column, steps in taken.items()
+    }
+    if not said:
+        return []
+    if len(set(said.values())) == 1:
+        return [f"Gradient steps of a run: {next(iter(said.values()))}."]
+    return ["Gradient steps of a run: " + "; ".join(f"{column}: {text}" for column, text in said.items()) + "."]
+
+
+def _plain(row: str, column: str, measure: str, values: list[float], beside: float | None) -> Entry:
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Entry(row, column, measure, float(np.mean(values)), spread=spread, paper=beside, seeds=len(values))
+
+
+def _stages(happened: list[dict[str, object]]) -> float:
+    return float(sum(event["event"] == "stage" and int(str(event["stage"])) > 0 for event in happened))
+
+
+def _selected(happened: list[dict[str, object]]) -> float:
+    return float(sum(int(str(event.get("selected", 0))) for event in happened if event["event"] == "stage"))

@@ -1,0 +1,170 @@
+"""What ``acpl-plus`` adds to ``acpl``, setting by setting; with all of them off it adds nothing."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from acpl.algorithms.acpl import ACPLSettings
+from acpl.algorithms.acpl_plus import CONSISTENCY, ACPLPlusSettings
+from acpl.algorithms.drawing import repeat_factors, repeated
+from acpl.models.balanced import class_balanced_loss, logit_adjusted_loss
+from acpl.task import Task
+from tests.algorithms.method_tester import MethodTester, World
+
+OFF: dict[str, Any] = {
+    **{name: field.default for name, field in ACPLSettings.model_fields.items()},
+    "k": 3,
+    "k_share": None,
+    "sharpen": 1.0,
+    "balance": 0.0,
+    "consistency": 0.0,
+    "labelled_loss": "plain",
+}
+
+
+class TestACPLPlus(MethodTester):
+    name = "acpl-plus"
+    settings = {"k": 3}  # noqa: RUF012
+
+
+class TestEverySettingOn(MethodTester):
+    name = "acpl-plus"
+    settings = {  # noqa: RUF012
+        "k_share": 0.3,
+        "sharpen": 0.5,
+        "balance": 0.5,
+        "consistency": 1.0,
+        "consistency_confidence": 0.2,
+        "consistency_in": "all",
+        "labelled_loss": "logit-adjusted",
+    }
+    learns_with = {"consistency_confidence": 0.95}  # noqa: RUF012
+
+
+class TestClassBalanced(MethodTester):
+    name = "acpl-plus"
+    settings = {"k": 3, "labelled_loss": "class-balanced"}  # noqa: RUF012
+
+
+def after_warmup(task: Task = Task.MULTI_LABEL, **settings: Any) -> World:
+    world = World("acpl-plus", task, **{**OFF, **settings})
+    world.run_stage(0, 10)
+    return world
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_with_everything_off_it_is_acpl_to_the_bit(task: Task) -> None:
+    plain, plus = World("acpl", task, k=3), World("acpl-plus", task, **OFF)
+    for world in (plain, plus):
+        torch.manual_seed(3)
+        world.run_stage(0, 5)
+        world.run_stage(1, 3)
+    first, second = (world.method.networks().predictor.state_dict() for world in (plain, plus))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert plain.pools.labelled.tolist() == plus.pools.labelled.tolist()
+
+
+def test_k_follows_the_anchors_where_it_is_a_share_of_them() -> None:
+    world = after_warmup(k_share=0.25)
+    assert world.method.neighbours() == 3  # type: ignore[attr-defined]
+    world.pools.select(world.pools.unlabelled[:8], torch.zeros(8, 3))
+    world.pools.join_anchors(world.pools.selected)
+    assert world.method.neighbours() == 5  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_sharpened_pseudo_labels_are_nearer_to_0_and_1(task: Task) -> None:
+    labels = []
+    for temperature in (1.0, 0.5):
+        world = after_warmup(task, sharpen=temperature)
+        record = world.method.before_stage(1, world.look)
+        assert record is not None
+        labels.append(record.candidates["pseudo_label"][record.candidates["selected"]])
+    plain, sharp = labels
+    assert torch.equal(plain.argmax(dim=1), sharp.argmax(dim=1))
+    assert (sharp - 0.5).abs().mean() > (plain - 0.5).abs().mean()
+
+
+def test_rare_classes_are_drawn_oftener_and_nobody_is_left_out() -> None:
+    targets = F.one_hot(torch.tensor([0] * 16 + [1] * 4), 2).float()
+    ids = torch.arange(20)
+    for power, ratio in ((0.0, 0.25), (0.5, 0.5), (1.0, 1.0)):
+        factors = repeat_factors(targets, targets.mean(dim=0), power, Task.MULTI_CLASS)
+        drawn = repeated(ids, factors, torch.Generator().manual_seed(0))
+        assert set(drawn.tolist()) == set(range(20))
+        assert int((drawn >= 16).sum()) / int((drawn < 16).sum()) == pytest.approx(ratio)
+    either = repeat_factors(torch.tensor([[1.0, 0.0], [1.0, 1.0]]), torch.tensor([0.5, 0.125]), 0.5, Task.MULTI_LABEL)
+    assert either.tolist() == [1.0, 2.0]
+
+
+def test_broken_factors_are_kept_on_average() -> None:
+    drawn = repeated(torch.arange(4000), torch.full((4000,), 1.3), torch.Generator().manual_seed(0))
+    assert len(drawn) / 4000 == pytest.approx(1.3, abs=0.02)
+
+
+def test_a_balanced_stage_is_described_twice_alike() -> None:
+    world = after_warmup(balance=0.7)
+    world.method.before_stage(1, world.look)
+    first, second = (world.method.stage(1) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert all(torch.equal(first.draws[name].ids, second.draws[name].ids) for name in first.draws)
+
+
+def test_consistency_is_a_third_term_from_the_first_stage_on() -> None:
+    world = after_warmup(consistency=2.0, consistency_confidence=0.51)
+    warmup = world.method.stage(0)
+    assert warmup is not None
+    assert list(warmup.draws) == ["labelled"]
+    world.method.before_stage(1, world.look)
+    stage = world.method.stage(1)
+    assert stage is not None
+    assert not stage.draws[CONSISTENCY].known
+    assert set(world.method.losses(world.batch(stage))) == {"labelled", "selected", CONSISTENCY}
+
+
+def test_the_consistency_term_is_what_the_averaged_copy_is_sure_of() -> None:
+    world = after_warmup(Task.MULTI_CLASS, consistency=2.0, consistency_confidence=0.51)
+    world.method.before_stage(1, world.look)
+    stage = world.method.stage(1)
+    assert stage is not None
+    batch, networks = world.batch(stage), world.method.networks()
+    networks.trained.eval()
+    pool = batch[CONSISTENCY]
+    with torch.no_grad():
+        sure, label = networks.predictor.eval()(pool.images).logits.softmax(dim=1).max(dim=1)
+    student = F.cross_entropy(networks.trained(pool.more[0]).logits, label, reduction="none")
+    wanted = 2.0 * (student * (sure >= 0.51)).mean()
+    assert torch.allclose(world.method.losses(batch)[CONSISTENCY], wanted, atol=1e-5)
+
+
+def test_logit_adjustment_is_the_loss_of_shifted_logits() -> None:
+    logits, targets = torch.randn(6, 3), F.one_hot(torch.arange(6) % 3, 3).float()
+    frequency = torch.tensor([0.7, 0.2, 0.1])
+    found = logit_adjusted_loss(logits, targets, Task.MULTI_CLASS, frequency)
+    assert torch.allclose(found, F.cross_entropy(logits + frequency.log(), targets))
+    found = logit_adjusted_loss(logits, targets, Task.MULTI_LABEL, frequency, strength=0.0)
+    assert torch.allclose(found, F.binary_cross_entropy_with_logits(logits, targets))
+
+
+def test_a_class_balanced_loss_weighs_the_rare_more_and_the_equal_alike() -> None:
+    logits = torch.zeros(2, 2)
+    logits[0, 0] = 2.0  # the common one is right, the rare one undecided
+    targets = torch.eye(2)
+    plain = F.cross_entropy(logits, targets)
+    assert class_balanced_loss(logits, targets, Task.MULTI_CLASS, torch.tensor([90.0, 10.0]), 100) > plain
+    even = class_balanced_loss(logits, targets, Task.MULTI_CLASS, torch.tensor([50.0, 50.0]), 100)
+    assert torch.allclose(even, plain)
+    even = class_balanced_loss(logits, targets, Task.MULTI_LABEL, torch.tensor([50.0, 50.0]), 100)
+    assert torch.allclose(even, F.binary_cross_entropy_with_logits(logits, targets))
+
+
+def test_every_further_setting_can_be_switched_off() -> None:
+    further = set(ACPLPlusSettings.model_fields) - set(ACPLSettings.model_fields)
+    assert further == {
+        "k_share", "sharpen", "balance", "consistency", "consistency_confidence", "consistency_in", "labelled_loss",
+        "adjustment",
+    }  # fmt: skip
+    assert ACPLPlusSettings.parse(OFF).consistency == 0

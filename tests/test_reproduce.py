@@ -1,0 +1,371 @@
+"""Every table and figure of the paper from one command, on tiny phantoms, checked against scikit-learn."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from sklearn.metrics import f1_score, recall_score, roc_auc_score
+
+import acpl
+from acpl.errors import UserError
+from acpl.experiments.reproduce.names import NAMES
+from acpl.experiments.reproduce.selection import BY_TEST, BY_VALIDATION, SNAPSHOTS
+
+TINY: dict[str, Any] = {
+    "phantom_patients": 40,
+    "size": 32,
+    "batch_size": 8,
+    "warmup_epochs": 1,
+    "stages": 2,
+    "stage_epochs": 1,
+    "device": "cpu",
+    "steps": 4,
+    "seeds": 1,
+    "resamples": 20,
+    "fractions": [0.3],
+    "data": "phantom-chest",
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "table1": {"methods": ["acpl", "mean-teacher"], "fractions": [0.2, 0.3], "seeds": 2},
+    "table2": {"methods": ["acpl"], "fractions": [0.2]},
+    "table3": {"methods": ["acpl"], "data": "phantom-lesions", "seeds": 2},
+    "figure-k": {"ks": [2, 5]},
+    "figure-balance": {"seeds": 2},
+}
+Reproduced = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproduce")
+
+
+@pytest.fixture(scope="module")
+def reproduced(place: Path) -> Reproduced:
+    """A name's folder; made when first asked for, with the runs that other names made."""
+
+    def make(name: str) -> Path:
+        target = place / "results" / name
+        if not target.exists():
+            again(name, place)
+        return target
+
+    return make
+
+
+def again(name: str, place: Path, **more: Any) -> list[str]:
+    """Call for a name and return what was said."""
+    said: list[str] = []
+    given = {**TINY, **OTHERS.get(name, {}), **more}
+    acpl.reproduce(name, place / "results", work=place / "work", say=said.append, **given)
+    return said
+
+
+def rows_of(target: Path) -> list[dict[str, str]]:
+    with (target / "table.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def runs_of(target: Path, row: str, column: str) -> list[Path]:
+    made = json.loads((target / "made.json").read_text())
+    return [target / "runs" / run["run"] for run in made["runs"] if (run["row"], run["column"]) == (row, column)]
+
+
+def by_scikit_learn(predictions: Path, measure: str) -> dict[str, float]:
+    """Each class's figure, for classes that the test part has and has not."""
+    table = pd.read_csv(predictions)
+    found = {}
+    for name in [column.removeprefix("truth.") for column in table if column.startswith("truth.")]:
+        truth = table[f"truth.{name}"]
+        if measure == "auroc" and truth.nunique() == 2:
+            found[name] = float(roc_auc_score(truth, table[f"probability.{name}"]))
+        elif measure != "auroc" and truth.sum() > 0:
+            judge = {"sensitivity": recall_score, "f1": f1_score}[measure]
+            found[name] = float(judge(truth, table[f"probability.{name}"] >= 0.18, zero_division=0))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_runs_end_to_end(name: str, reproduced: Reproduced) -> None:
+    target = reproduced(name)
+    rows = rows_of(target)
+    assert rows
+    assert all(not row["failed"] for row in rows), rows
+    assert any(row["mean"] for row in rows)
+    text = (target / "table.md").read_text()
+    assert name in text
+    assert "Beside: " in text
+    assert r"\begin{tabular}" in (target / "table.tex").read_text()
+    for run in json.loads((target / "made.json").read_text())["runs"]:
+        folder = target / "runs" / run["run"]
+        assert json.loads((folder / "split.json").read_text())["checksum"] == run["split"]
+        assert {"config.yaml", "evaluation.json", "predictions.csv"} <= {file.name for file in folder.iterdir()}
+    heavy = [*target.rglob("*.safetensors"), *target.rglob("*.pt"), *target.rglob("split.csv")]
+    assert heavy == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("figure")])
+def test_a_figure_is_there_as_svg_and_png(name: str, reproduced: Reproduced) -> None:
+    target = reproduced(name)
+    drawing = ElementTree.parse(target / "figure.svg").getroot()
+    with Image.open(target / "figure.png") as image:
+        assert image.size == (2 * float(drawing.attrib["width"]), 2 * float(drawing.attrib["height"]))
+        assert len(image.convert("RGB").getcolors(2**24) or []) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["table1", "table3", "table4", "supplement1", "departures"])
+def test_the_numbers_are_those_of_scikit_learn_from_the_predictions(name: str, reproduced: Reproduced) -> None:
+    target, compared = reproduced(name), 0
+    for row in rows_of(target):
+        if row["measure"] not in ("auroc", "sensitivity", "f1") or row["row"] in (BY_VALIDATION, BY_TEST):
+            continue
+        runs = runs_of(target, row["row"], row["column"])
+        each = [np.mean(list(by_scikit_learn(run / "predictions.csv", row["measure"]).values())) for run in runs]
+        assert float(row["mean"]) == pytest.approx(np.mean(each), abs=1e-9)
+        assert int(row["seeds"]) == len(runs)
+        compared += 1
+    assert compared > 3
+
+
+@pytest.mark.slow
+def test_class_figures_are_those_of_scikit_learn(reproduced: Reproduced) -> None:
+    target = reproduced("table2")
+    rows = rows_of(target)
+    (run,) = runs_of(target, "acpl", "20 %")
+    wanted = by_scikit_learn(run / "predictions.csv", "auroc")
+    found = {row["row"]: float(row["mean"]) for row in rows if row["column"] == "acpl" and row["mean"]}
+    assert found.pop("Mean") == pytest.approx(np.mean(list(wanted.values())))
+    assert found == pytest.approx(wanted)
+
+
+@pytest.mark.slow
+def test_differences_are_to_the_reference_and_the_ceiling_has_every_label(reproduced: Reproduced) -> None:
+    target = reproduced("table1")
+    rows = {(row["row"], row["column"]): row for row in rows_of(target)}
+    for column in ("20 %", "30 %"):
+        floor = float(rows["supervised", column]["mean"])
+        assert rows["supervised", column]["difference"] == ""
+        for name in ("acpl", "mean-teacher", "all labels"):
+            row = rows[name, column]
+            assert float(row["difference"]) == pytest.approx(float(row["mean"]) - floor)
+            assert float(row["difference_low"]) <= float(row["difference"]) <= float(row["difference_high"])
+        (few, *_), (every, *_) = runs_of(target, "acpl", column), runs_of(target, "all labels", column)
+        whole, part = (json.loads((run / "split.json").read_text()) for run in (every, few))
+        assert whole["labelled"] == part["labelled"] + part["unlabelled"]
+        assert "unlabelled" not in whole
+    made = json.loads((target / "made.json").read_text())
+    assert {run["steps"] for run in made["runs"]} == {4}
+
+
+@pytest.mark.slow
+def test_the_paper_s_figures_stand_beside_ours(reproduced: Reproduced) -> None:
+    lines = (reproduced("table3") / "table.md").read_text().splitlines()
+    line = next(line for line in lines if line.startswith("| acpl"))
+    assert all(figure in line for figure in ("94.36", "72.14", "62.23"))
+    paper = {(row["row"], row["column"]): row["paper"] for row in rows_of(reproduced("table1"))}
+    assert float(paper["acpl", "20 %"]) == pytest.approx(0.8177)
+    assert paper["acpl", "30 %"] == ""
+    paper = {(row["row"], row["column"]): row["paper"] for row in rows_of(reproduced("table2"))}
+    assert float(paper["Mean", "acpl"]) == pytest.approx(0.8177)
+
+
+@pytest.mark.slow
+def test_called_again_nothing_runs_and_what_was_lost_is_made_anew(place: Path, reproduced: Reproduced) -> None:
+    target = reproduced("table5")
+    before = (target / "table.csv").read_text()
+    assert again("table5", place) == []
+    moved = place / "work-elsewhere"
+    (place / "work").rename(moved)
+    assert again("table5", place) == []  # the small files under results are enough
+    moved.rename(place / "work")
+    (model,) = runs_of(target, "model", "30 %")
+    shutil.rmtree(model)
+    shutil.rmtree(place / "work" / model.name)
+    said = again("table5", place)
+    assert len(said) == 1
+    assert said[0].startswith(f"1 of 1  {model.name}")
+    assert (target / "table.csv").read_text() == before
+
+
+@pytest.mark.slow
+def test_tables_share_their_runs(reproduced: Reproduced, place: Path) -> None:
+    one = runs_of(reproduced("table4"), "high, purified", "30 %")
+    other = runs_of(reproduced("table5"), "informative mixup", "30 %")
+    assert [run.name for run in one] == [run.name for run in other]
+    listed = again("figure-size", place, dry_run=True)
+    assert listed[-1] == "3 cells, 0 to run"
+
+
+@pytest.mark.slow
+def test_a_cell_that_fails_is_shown_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from acpl.algorithms.mean_teacher import MeanTeacher
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(MeanTeacher, "losses", broken)
+    again("table1", tmp_path, methods=["mean-teacher"], fractions=[0.3], seeds=1)
+    target = tmp_path / "results" / "table1"
+    rows = {row["row"]: row for row in rows_of(target)}
+    assert rows["mean-teacher"]["mean"] == ""
+    assert rows["mean-teacher"]["failed"] == "seed 0: RuntimeError: out of luck"
+    assert rows["supervised"]["mean"] != ""
+    text = (target / "table.md").read_text()
+    assert "| mean-teacher | failed |" in text
+    assert "failed: mean-teacher, 30 %, seed 0: RuntimeError: out of luck" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["figure-k", "figure-size", "figure-balance", "figure-examples", "departures", "table2"]
+)
+def test_where_every_run_fails_the_table_says_so_and_nothing_else_breaks(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from acpl.algorithms.acpl import ACPL
+    from acpl.algorithms.supervised import Supervised
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(ACPL, "losses", broken)
+    monkeypatch.setattr(Supervised, "losses", broken)
+    again(name, tmp_path, seeds=1)
+    target = tmp_path / "results" / name
+    assert all(row["mean"] == "" and "out of luck" in row["failed"] for row in rows_of(target))
+    assert "out of luck" in (target / "table.md").read_text()
+    assert (target / "figure.png").exists() == name.startswith("figure")
+
+
+@pytest.mark.slow
+def test_choosing_on_test_is_measured_from_what_the_stages_left(reproduced: Reproduced) -> None:
+    target = reproduced("departures")
+    rows = {row["row"]: float(row["mean"]) for row in rows_of(target)}
+    (run,) = runs_of(target, "the paper", "30 %")
+    with np.load(run / SNAPSHOTS) as stored:
+        names = [str(name) for name in stored["names"]]
+        assert names == ["stage 1", "stage 2", "warm-up"]
+        figures = {
+            part: {name: mean_auroc(stored[f"{part}.truth"], stored[f"{part}.{name}"]) for name in names}
+            for part in ("validation", "test")
+        }
+    best = max(figures["validation"], key=lambda name: figures["validation"][name])
+    assert rows[BY_VALIDATION] == pytest.approx(figures["test"][best])
+    assert rows[BY_TEST] == pytest.approx(max(figures["test"].values()))
+    assert rows["the paper"] == pytest.approx(figures["test"]["stage 2"])
+    # What training itself keeps as the best on validation is what the study finds.
+    assert rows["best checkpoint kept (by validation)"] == pytest.approx(rows[BY_VALIDATION])
+    assert "choosing among 3 kept predictors" in (target / "table.md").read_text()
+
+
+def mean_auroc(truth: np.ndarray, score: np.ndarray) -> float:
+    there = [c for c in range(truth.shape[1]) if len(set(truth[:, c])) == 2]
+    return float(np.mean([roc_auc_score(truth[:, c], score[:, c]) for c in there]))
+
+
+@pytest.mark.slow
+def test_sizes_and_shares_are_counted_from_the_stages(reproduced: Reproduced) -> None:
+    target = reproduced("figure-size")
+    (run,) = runs_of(target, "high", "30 %")
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    stages = [event for event in events if event["event"] == "stage" and event["stage"] > 0]
+    labelled = json.loads((run / "split.json").read_text())["labelled"]
+    sizes = [float(row["mean"]) for row in rows_of(target) if row["row"] == "high"]
+    assert sizes == list(np.cumsum([labelled, *(stage["selected"] for stage in stages)]))
+
+
+@pytest.mark.slow
+def test_balance_is_counted_among_the_true_labels(reproduced: Reproduced) -> None:
+    from acpl.data.phantoms import chest_labels
+
+    target = reproduced("figure-balance")
+    labels, _ = chest_labels(range(TINY["phantom_patients"]), seed=0)
+    nothing = labels.sum(axis=1) == 0
+    tables = [pd.read_parquet(run / "stages" / "01.parquet") for run in runs_of(target, "acpl", "30 %")]
+    pools = [table["id"].to_numpy() for table in tables]
+    high = [table.loc[table["information"] == 2, "id"].to_numpy() for table in tables]
+    shares = {row["column"]: float(row["mean"]) for row in rows_of(target) if row["row"] == "No Finding"}
+    assert shares["the pool"] == pytest.approx(np.mean([nothing[ids].mean() for ids in pools]))
+    assert shares["high information"] == pytest.approx(np.mean([nothing[ids].mean() for ids in high]))
+
+
+@pytest.mark.slow
+def test_a_tuned_setting_reaches_its_method_and_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "tuned.yaml"
+    file.write_text("all: {learning_rate: 0.002}\nacpl: {k: 2, stages: 1}\n")
+    again("table1", tmp_path, methods=["acpl"], fractions=[0.3], seeds=1, tuned=file)
+    target = tmp_path / "results" / "table1"
+    (own,), (other,) = runs_of(target, "acpl", "30 %"), runs_of(target, "supervised", "30 %")
+    assert "learning_rate: 0.002" in (own / "config.yaml").read_text()
+    assert "learning_rate: 0.002" in (other / "config.yaml").read_text()
+    assert "  k: 2" in (own / "config.yaml").read_text()
+    assert "stages: 1" in (own / "config.yaml").read_text()
+    assert "stages: 2" in (other / "config.yaml").read_text()
+
+
+def test_a_dry_run_lists_the_cells_and_writes_nothing(tmp_path: Path) -> None:
+    said = again("table4", tmp_path, seeds=2, dry_run=True)
+    assert said[-1] == "14 cells, 14 to run"
+    assert sum("high, purified" in line for line in said) == 2
+    assert list(tmp_path.iterdir()) == []
+    said = again("figure-k", tmp_path, ks=[], dry_run=True)
+    assert {("purified" in line, "all join" in line) for line in said[:-1]} == {(True, False), (False, True)}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "sentence"),
+    [
+        ("table9", {}, "unknown table or figure 'table9'; did you mean"),
+        ("table1", {"methods": ["acl"]}, "unknown method 'acl'"),
+        ("table4", {"methods": ["ups"]}, "table4 is about acpl alone; methods can be named for table1"),
+        ("table4", {"fractions": [1.5]}, "fractions should be above 0 and at most 1"),
+        ("figure-k", {"ks": [0]}, "ks should be at least 1"),
+        ("table4", {"ks": [3]}, "ks can be named for figure-k only"),
+        ("figure-k", {"fractions": [0.1, 0.2]}, "figure-k shows one fraction, but 2 were named"),
+        ("table4", {"seeds": 0}, "should be at least 1"),
+        ("table4", {"tuned": "nowhere.yaml"}, "nowhere.yaml could not be read"),
+    ],
+)
+def test_wrong_wishes_are_refused_in_one_sentence(
+    name: str, wrong: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=sentence):
+        again(name, tmp_path, **wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_shell_lists_every_name_without_loading_torch() -> None:
+    script = (
+        "import sys; sys.argv = ['acpl', 'reproduce', '--help']\n"
+        "from acpl.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('torch', 'monai', 'pandas', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert all(f"{name}:" in done.stdout for name in NAMES)
+
+
+@pytest.mark.slow
+def test_the_shell_goes_all_the_way(tmp_path: Path) -> None:
+    tiny = "--phantom-patients 40 --size 32 --batch-size 8 --steps 2 --seeds 1 --fractions 0.3 --device cpu --stages 1"
+    command = [sys.executable, "-c", "from acpl.cli import main; main()", "reproduce", "figure-size", *tiny.split()]
+    done = subprocess.run([*command, "--data", "phantom-chest"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3" in done.stdout
+    assert done.stdout.rstrip().endswith("written: results/figure-size")
+    assert (tmp_path / "results" / "figure-size" / "figure.png").exists()
+    assert (tmp_path / "runs" / "reproduce").is_dir()
