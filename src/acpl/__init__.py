@@ -7,27 +7,52 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from acpl.api import check_data, evaluate, methods, predict, presets, train
+    from acpl.api import (
+        check_data,
+        evaluate,
+        export,
+        load,
+        methods,
+        predict,
+        presets,
+        review,
+        suggest,
+        train,
+    )
     from acpl.config import Config
+    from acpl.doctor import doctor
     from acpl.errors import UserError
+    from acpl.estimator import ACPLClassifier
     from acpl.experiments.comparison import compare
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ACPLClassifier",
     "Config",
     "UserError",
     "__version__",
     "check_data",
     "compare",
+    "doctor",
     "evaluate",
+    "export",
+    "load",
     "methods",
     "predict",
     "presets",
+    "review",
+    "suggest",
     "train",
 ]
 
-_HOME = {"Config": "acpl.config", "UserError": "acpl.errors", "compare": "acpl.experiments.comparison"}
+_HOME = {
+    "ACPLClassifier": "acpl.estimator",
+    "Config": "acpl.config",
+    "UserError": "acpl.errors",
+    "compare": "acpl.experiments.comparison",
+    "doctor": "acpl.doctor",
+}
 
 
 def __getattr__(name: str) -> Any:
