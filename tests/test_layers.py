@@ -19,9 +19,9 @@ MAY_KNOW = {
     "report": set(),
     "api": LEAVES | {"algorithms", "config", "data", "engine", "labelling", "report"},
     "completion": {"algorithms", "config"},
-    "doctor": set(),
+    "machine": set(),
     "estimator": LEAVES | {"api", "engine"},
-    "cli": LEAVES | {"algorithms", "api", "completion", "config", "doctor", "engine", "experiments", "report"},
+    "cli": LEAVES | {"algorithms", "api", "completion", "config", "engine", "experiments", "machine", "report"},
     "experiments": LEAVES | {"algorithms", "api", "config", "data", "engine", "evaluation", "report"},
 }
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
         train,
     )
     from acpl.config import Config
-    from acpl.doctor import doctor
     from acpl.errors import UserError
     from acpl.estimator import ACPLClassifier
     from acpl.experiments.comparison import compare
+    from acpl.machine import doctor
 
 __version__ = "0.1.0"
 
@@ -51,7 +51,7 @@ _HOME = {
     "Config": "acpl.config",
     "UserError": "acpl.errors",
     "compare": "acpl.experiments.comparison",
-    "doctor": "acpl.doctor",
+    "doctor": "acpl.machine",
 }
 
 

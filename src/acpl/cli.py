@@ -225,7 +225,7 @@ def export(
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Say what this machine has and what is missing; exit code 1 when acpl could not train here."""
-    from acpl.doctor import doctor as examine
+    from acpl.machine import doctor as examine
 
     checks = examine()
     if as_json:

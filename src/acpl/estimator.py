@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
 except ImportError:  # the class can still be named and documented; fit says what is missing
-    BaseEstimator = ClassifierMixin = object
+    BaseEstimator, ClassifierMixin = type("BaseEstimator", (), {}), type("ClassifierMixin", (), {})
 
 Array = npt.NDArray[Any]
 UNLABELLED = -1
@@ -200,11 +200,12 @@ class ACPLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         table = _write_data(folder / "data", pictures, labels, groups)
         given = dict(self.settings or {})
+        own = {*self.get_params(), "data", "images", "cache", "classes", "task", "parts", "seed"}
+        if taken := sorted(own & set(given)):
+            raise UserError(f"settings may not hold '{taken[0]}': it is a parameter, or follows from the data")
         run = api.train(
             **{
                 "preset": "images",
-                "k": 10 if self.method == "acpl" else None,
-                "threshold": "validation" if self.task_ == Task.MULTI_LABEL and self.validation > 0 else None,
                 **given,
                 "data": str(table),
                 "images": folder / "data",
