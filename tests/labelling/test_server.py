@@ -3,7 +3,6 @@
 import http.client
 import json
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from io import BytesIO
@@ -16,6 +15,7 @@ from PIL import Image
 
 import acpl
 from acpl.labelling.reviewing import Review
+from tests.browser import Browser
 from tests.labelling.conftest import HOSTILE
 
 
@@ -147,24 +147,55 @@ def test_nonsense_is_refused_and_nothing_is_written(review: Review, body: Any) -
     assert review.decisions.current == {}
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    """A page of a real browser."""
+    command = shutil.which("chromium") or shutil.which("google-chrome")
+    if command is None:
+        pytest.skip("needs Chromium")
+    with Browser(command, tmp_path / "profile") as page:
+        yield page
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_browser_shows_names_as_text_and_loads_the_image(review: Review, tmp_path: Path) -> None:
-    assert CHROMIUM is not None
-    common = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    done = subprocess.run(
-        [*common, "--virtual-time-budget=8000", "--enable-logging=stderr", "--dump-dom", review.url],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    page = done.stdout
-    assert "&lt;img src=x onerror=" in page
-    assert "<title>acpl review</title>" in page
-    assert review.queue[0].image.replace("&", "&amp;") in page
-    assert f"image 1 of {len(review.queue)}" in page
-    assert "CONSOLE" not in done.stderr
+def test_a_browser_shows_names_as_text_and_nothing_is_blocked(review: Review, browser: Browser) -> None:
+    browser.open(review.url)
+    browser.wait_for("document.querySelectorAll('#classes button').length == 2")
+    assert browser.ask("document.querySelector('#classes button:nth-child(2) .name').textContent") == HOSTILE
+    assert browser.ask("document.title") == "acpl review"
+    assert browser.ask("document.querySelectorAll('#classes img').length") == 0
+    browser.wait_for("document.getElementById('image').naturalWidth == 768")
+    browser.wait_for("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    assert browser.ask("document.getElementById('progress').textContent").startswith("image 1 of ")
+    assert browser.complaints == []
+
+
+@pytest.mark.slow
+def test_the_keyboard_is_enough_to_review(review: Review, browser: Browser, files_run: Path) -> None:
+    def saved(image: str) -> list[str]:
+        table = pd.read_csv(files_run / "reviewed.csv", dtype=str, keep_default_na=False).set_index("image")
+        return list(table.loc[image, ["Mass", HOSTILE]])
+
+    browser.open(review.url)
+    browser.wait_for("document.querySelectorAll('#classes button').length == 2")
+    first, second = review.queue[:2]
+    said = f"image 2 of {len(review.queue)} · 1 reviewed"
+    at_the_second = f"document.getElementById('progress').textContent == '{said}'"
+    browser.press("n")
+    browser.press("2")
+    browser.press("Enter")
+    browser.wait_for(at_the_second)
+    assert saved(first.image) == ["0", "1"]
+    browser.press("n")
+    browser.press("1")
+    browser.press("Enter")
+    browser.wait_for("document.getElementById('progress').textContent.endsWith('2 reviewed')")
+    assert saved(second.image) == ["1", "0"]
+    browser.press("u")
+    browser.wait_for(at_the_second)
+    assert saved(second.image) == ["", ""]
+    browser.press("ArrowLeft")
+    assert browser.ask("document.getElementById('state').textContent") == f"✓ saved: {HOSTILE}"
+    browser.press("ArrowRight")
+    assert browser.ask("document.getElementById('state').textContent") == ""
+    assert browser.complaints == []

@@ -98,7 +98,7 @@ def _write_images(pool: Pool, folder: Path, progress: Progress) -> None:
     for number, (name, pixels) in enumerate(zip(dataset.manifest.table["image"], images.images, strict=True), 1):
         file = folder / f"{name}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        picture_of(pixels.numpy()).save(file)
+        picture_of(pixels.numpy()).save(file, compress_level=1)
         progress("writing", number, len(images.images))
 
 

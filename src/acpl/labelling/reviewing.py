@@ -5,6 +5,7 @@ from pathlib import Path
 from shlex import join
 
 from acpl.data.workers import Progress, nothing
+from acpl.engine.run_folder import RunFolder
 from acpl.errors import UserError
 from acpl.labelling.decisions import Decisions, Question
 from acpl.labelling.label_table import LabelTable, images_of
@@ -37,6 +38,7 @@ def open_review(
 
     One that was begun with the same ``out`` goes on where it was; another file of that name is refused.
     """
+    RunFolder.open(run)
     target = out if out is not None else run / TABLE
     log = target.with_name(f"{target.stem}.decisions.csv")
     if target.suffix.lower() != ".csv":

@@ -19,6 +19,7 @@ _FILES = {
     "": ("review.html", "text/html; charset=utf-8"),
     "review.js": ("review.js", "text/javascript; charset=utf-8"),
     "review.css": ("review.css", "text/css; charset=utf-8"),
+    "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _IMAGE = re.compile(r"image/(\d{1,12})\.png")
 _HEADERS = {

@@ -10,7 +10,7 @@ import torch
 
 from acpl import functional
 from acpl.data.workers import Progress, nothing
-from acpl.engine.run_folder import write_whole
+from acpl.engine.run_folder import RunFolder, write_whole
 from acpl.errors import UserError
 from acpl.labelling.contact_sheet import Tile, contact_sheet
 from acpl.labelling.pool import Sight, look, open_pool
@@ -20,6 +20,8 @@ SETS = 3
 """Information sets, as in the paper's eq. 2."""
 CHOICE = 3
 """So many candidates for each image to choose, at least: with fewer there would be nothing to be diverse among."""
+MOST = 50
+"""So many at most: of a hundred thousand images, the sparsest are the high information."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ def suggest_from(sight: Sight, budget: int) -> Suggestion:
     sparsest_first = np.argsort(sight.density, kind="stable")
     groups = table["group"].to_numpy(dtype=object)[sparsest_first]
     one_each = sparsest_first[~pd.Series(groups).duplicated().to_numpy()]
-    candidates = one_each[: max(_informative(sight.density, one_each), CHOICE * budget)]
+    informative = _informative(sight.density, one_each)
+    candidates = one_each[: max(CHOICE * budget, min(informative, MOST * budget))]
     taken = functional.farthest_first(sight.features[torch.from_numpy(candidates)], budget, sight.labelled_features)
     rows = candidates[taken.numpy()]
 
@@ -62,6 +65,7 @@ def write_suggestions(
 
     Without ``out`` they are ``suggestions.csv`` and ``suggestions.png`` in the run's folder, made anew each time.
     """
+    RunFolder.open(run)
     target = out if out is not None else run / SUGGESTIONS
     sheet = target.with_suffix(".png")
     if target.suffix.lower() != ".csv":
