@@ -19,7 +19,6 @@ PLAIN = {"k": 3, "crop": (1.0, 1.0), "ratio": (1.0, 1.0), "flip": False, "averag
 EXPECTED_TO_FAIL = {
     "check_classifiers_classes": "it trains on a class called -1, which here marks unlabelled images",
     "check_methods_subset_invariance": "in batches of another size, convolutions round the seventh digit otherwise",
-    "check_methods_sample_order_invariance": "the same, and in another order",
 }
 
 

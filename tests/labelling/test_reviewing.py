@@ -83,6 +83,14 @@ def test_what_cannot_be_is_refused(files_run: Path, lesions_run: Path, tmp_path:
         acpl.review(files_run, order="random")  # type: ignore[arg-type]
 
 
+def test_two_sessions_never_write_to_the_same_files(files_run: Path, tmp_path: Path) -> None:
+    with acpl.review(files_run):
+        with pytest.raises(acpl.UserError, match="another review is writing to"):
+            acpl.review(files_run)
+        acpl.review(files_run, out=tmp_path / "mine.csv").server_close()
+    acpl.review(files_run).server_close()
+
+
 def test_a_log_of_another_run_is_refused(files_run: Path) -> None:
     row = ["2026-01-01T00:00:00+00:00", "1", "another.png", "accepted", json.dumps(["Mass"])]
     log = files_run / "reviewed.decisions.csv"
@@ -140,3 +148,21 @@ def test_the_reviewed_table_trains_a_second_round_with_more_labels(
     assert labelled[1] == labelled[0] | {item.image for item in review.queue[:4]}
     assert acpl.load(second, device="cpu").classes == review.classes
     assert acpl.evaluate(second, resamples=10, device="cpu")["images"] > 0
+
+
+def test_columns_that_train_would_take_for_labels_or_names_are_left_out(file_data: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(file_data / "labels.csv", dtype=str, keep_default_na=False)
+    table["Finding Labels"] = "Mass"
+    table["implant"] = "1"
+    table["site"] = "north"
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    where = {"images": file_data / "scans", "cache": file_data / "cache", "backbone": "small", "weights": "none"}
+    run = acpl.train(
+        data=tmp_path / "labels.csv", classes=["Mass", HOSTILE], out=tmp_path / "run", method="supervised",
+        **where, **{key: value for key, value in QUICK.items() if key != "k"},
+    )  # fmt: skip
+    with acpl.review(run) as review:
+        assert review.decisions.decide(review.queue[0].id, ["Mass"]).labels == ("Mass",)
+    assert list(table_of(run).columns) == ["group", "split", "sex", "site", "Mass", HOSTILE]
+    found = acpl.check_data(data=str(run / "reviewed.csv"), images=file_data / "scans")
+    assert any("2 label columns: Mass" in sentence for sentence in found["said"])

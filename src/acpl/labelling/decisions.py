@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from acpl.errors import UserError
 from acpl.labelling.label_table import LabelTable
@@ -57,8 +57,13 @@ class Decisions:
         self._questions = questions
         self._lock = threading.Lock()
         self._made: list[tuple[int, Decided]] = []
+        self._held = _hold(log)
         self._replay()
         self.table.write()
+
+    def close(self) -> None:
+        """Let another session have the files."""
+        self._held.close()
 
     @property
     def current(self) -> dict[int, Decided]:
@@ -119,7 +124,7 @@ class Decisions:
             os.close(descriptor)
 
     def _replay(self) -> None:
-        if not self.log.exists():
+        if self.log.stat().st_size == 0:
             self._append_row(HEADER)
         text = self.log.read_text(encoding="utf-8")
         if text and not text.endswith("\n"):  # a torn last line: cut, for the next one must not join it
@@ -142,3 +147,18 @@ class Decisions:
             else:
                 self._made.append((sample, Decided(labels, action)))
                 self.table.set(sample, labels)
+
+
+def _hold(log: Path) -> IO[bytes]:
+    """The log, open and locked: two sessions that write to the same files would undo each other's work."""
+    held = log.open("ab")
+    try:
+        import fcntl
+
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # Windows: nothing holds a second session off there
+        pass
+    except OSError:
+        held.close()
+        raise UserError(f"another review is writing to {log}; end it first, or choose another --out") from None
+    return held

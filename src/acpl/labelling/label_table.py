@@ -1,6 +1,7 @@
 """A table of labels that ``acpl train`` takes: the original's, with what people decided filled in."""
 
 import csv
+import re
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -67,7 +68,7 @@ class LabelTable:
     @property
     def needs_classes(self) -> bool:
         """Whether a class has a name that ``train`` would not take for one unless it is told."""
-        return any(name.lower() in DESCRIPTIONS | _READ_BY_NAME for name in self.classes)
+        return any(_plain(name) in DESCRIPTIONS | _READ_BY_NAME for name in self.classes)
 
 
 def images_of(pool: Pool, beside: Path, progress: Progress = nothing) -> Path:
@@ -106,13 +107,18 @@ def _other_columns(whole: Manifest, classes: Sequence[str]) -> list[str]:
     """What else the data set knows of its images, without what could be mistaken for a label or a name."""
     kept = []
     for name in whole.table.columns:
-        plain = str(name).lower()
+        plain = _plain(str(name))
         if plain in {*OWN, "part"} | _ROLE | _READ_BY_NAME or name in classes:
             continue
         cells = whole.table[name].map(lambda value: "" if pd.isna(value) else str(value))
         if plain in DESCRIPTIONS or not holds_labels(cells):
             kept.append(str(name))
     return kept
+
+
+def _plain(name: str) -> str:
+    """As columns are told apart when a table is read."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def _cells(labels: "np.ndarray[Any, np.dtype[np.float32]]") -> list[str]:

@@ -68,6 +68,11 @@ class ReviewServer(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             raise UserError(f"port {port} on {ADDRESS} cannot be used: {error}; choose another --port") from None
 
+    def server_close(self) -> None:
+        """Stop listening, and let go of the files."""
+        super().server_close()
+        self.decisions.close()
+
     @property
     def port(self) -> int:
         """Where it listens."""

@@ -134,6 +134,7 @@ $("forward").addEventListener("click", () => start(place + 1));
   review = await answer.json();
   $("title").textContent = review.title;
   $("saved").textContent = review.saved_to;
+  $("none").hidden = single();
   const first = review.items.findIndex((other) => !decided(other.id));
   start(first >= 0 ? first : 0);
 })();
