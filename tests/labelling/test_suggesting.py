@@ -1,10 +1,12 @@
 """Which images to label next."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 import acpl
@@ -37,9 +39,20 @@ def test_suggestions_are_sparser_and_more_diverse_than_random_ones(sight: Sight)
     assert spread(sight, chosen) > np.median([spread(sight, rows) for rows in random])
 
 
-def test_among_the_sparsest_they_are_more_diverse_than_the_sparsest_alone(sight: Sight) -> None:
-    chosen = suggest_from(sight, 12).rows
-    assert spread(sight, chosen) > spread(sight, np.argsort(sight.density)[:12])
+def test_of_images_that_are_nearly_the_same_only_one_is_suggested() -> None:
+    # Six kinds of image, of three patients each: the three sparsest are all of one kind.
+    kinds = torch.eye(8)[2:].repeat_interleave(3, dim=0) + 0.001 * torch.arange(18)[:, None]
+    kinds[:, 0] += torch.arange(6).repeat_interleave(3) * 0.1
+    labelled = torch.eye(8)[:1]
+    density = torch.nn.functional.cosine_similarity(kinds, labelled).double().numpy()
+    table = pd.DataFrame({"image": [f"{n}.png" for n in range(18)], "group": [f"p{n}" for n in range(18)]})
+    pool = SimpleNamespace(
+        manifest=SimpleNamespace(table=table), unlabelled=np.arange(18), card=SimpleNamespace(classes=["a", "b"])
+    )
+    nothing = np.zeros((18, 2))
+    sight = Sight(pool, kinds, labelled, nothing, nothing, np.zeros((18, 1), dtype=np.int64), density)  # type: ignore[arg-type]
+    assert set(np.argsort(density)[:3] // 3) == {0}
+    assert set(suggest_from(sight, 6).rows // 3) == set(range(6))
 
 
 def test_no_patient_is_suggested_twice_and_no_labelled_image_at_all(sight: Sight) -> None:
