@@ -15,9 +15,13 @@ MAY_KNOW = {
     "algorithms": LEAVES | {"functional", "models", "data"},
     "config": LEAVES | {"algorithms"},
     "engine": LEAVES | {"algorithms", "config", "data", "evaluation", "models"},
+    "labelling": LEAVES | {"config", "data", "engine", "evaluation", "functional"},
     "report": set(),
-    "api": LEAVES | {"algorithms", "config", "data", "engine", "report"},
-    "cli": LEAVES | {"algorithms", "api", "config", "engine", "experiments", "report"},
+    "api": LEAVES | {"algorithms", "config", "data", "engine", "labelling", "report"},
+    "completion": {"algorithms", "config"},
+    "machine": set(),
+    "estimator": LEAVES | {"api", "engine"},
+    "cli": LEAVES | {"algorithms", "api", "completion", "config", "engine", "experiments", "machine", "report"},
     "experiments": LEAVES | {"algorithms", "api", "config", "data", "engine", "evaluation", "report"},
 }
 

@@ -7,32 +7,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from acpl.api import check_data, evaluate, methods, predict, presets, train
+    from acpl.api import (
+        check_data,
+        evaluate,
+        export,
+        load,
+        methods,
+        predict,
+        presets,
+        review,
+        suggest,
+        train,
+    )
     from acpl.config import Config
     from acpl.errors import UserError
+    from acpl.estimator import ACPLClassifier
     from acpl.experiments.comparison import compare
     from acpl.experiments.reproduce.reproduction import reproduce
+    from acpl.machine import doctor
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ACPLClassifier",
     "Config",
     "UserError",
     "__version__",
     "check_data",
     "compare",
+    "doctor",
     "evaluate",
+    "export",
+    "load",
     "methods",
     "predict",
     "presets",
     "reproduce",
+    "review",
+    "suggest",
     "train",
 ]
 
 _HOME = {
+    "ACPLClassifier": "acpl.estimator",
     "Config": "acpl.config",
     "UserError": "acpl.errors",
     "compare": "acpl.experiments.comparison",
+    "doctor": "acpl.machine",
     "reproduce": "acpl.experiments.reproduce.reproduction",
 }
 

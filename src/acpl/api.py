@@ -10,11 +10,16 @@ import pandas as pd
 from acpl import algorithms, config
 from acpl.data.check import check_source
 from acpl.data.workers import Progress, nothing
+from acpl.engine.exporting import Exported, Format, export_run
 from acpl.engine.judging import JudgedPart, is_judged, run_evaluation
+from acpl.engine.loading import Model
 from acpl.engine.monitor import Monitor, Quiet
 from acpl.engine.predicting import BadFile, run_prediction
 from acpl.engine.training import resume_training, run_training, source_of
 from acpl.errors import UserError
+from acpl.labelling.queue import Order
+from acpl.labelling.reviewing import Review, open_review
+from acpl.labelling.suggesting import write_suggestions
 from acpl.report import write_report
 
 
@@ -83,6 +88,66 @@ def predict(
 ) -> tuple[pd.DataFrame, list[BadFile]]:
     """Probabilities and decisions for image files, folders or zips of them; and what could not be read, and why."""
     return run_prediction(Path(run), [Path(image) for image in images], device=device, progress=progress)
+
+
+def load(run: str | Path, *, device: str = "auto") -> Model:
+    """A run's final model: call it with arrays, PIL images or paths, and it answers as ``predict`` does."""
+    return Model.load(Path(run), device)
+
+
+def suggest(
+    run: str | Path,
+    *,
+    budget: int = 100,
+    out: str | Path | None = None,
+    device: str = "auto",
+    progress: Progress = nothing,
+) -> pd.DataFrame:
+    """The unlabelled images to have labelled next: of high information, unlike each other, one a patient.
+
+    Also written as a CSV, ``suggestions.csv`` in the run's folder or ``out``, with a contact sheet (PNG) beside it.
+    """
+    target = Path(out) if out is not None else None
+    return write_suggestions(Path(run), budget, target, device=device, progress=progress)
+
+
+def review(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    order: Order = "suggested",
+    limit: int = 1000,
+    port: int = 0,
+    device: str = "auto",
+    progress: Progress = nothing,
+) -> Review:
+    """A page on 127.0.0.1 to accept or correct pseudo-labels; ``serve_forever`` of what is returned serves it.
+
+    Decisions are saved at once to ``reviewed.csv`` in the run's folder or to ``out``, a table that ``train`` takes.
+    """
+    return open_review(
+        Path(run),
+        out=Path(out) if out is not None else None,
+        order=order,
+        limit=limit,
+        port=port,
+        device=device,
+        progress=progress,
+    )
+
+
+def export(
+    run: str | Path,
+    format: Format = "onnx",  # noqa: A002 — the shell's option is called so too
+    *,
+    out: str | Path | None = None,
+    progress: Progress = nothing,
+) -> Exported:
+    """The final model as ONNX, TorchScript or safetensors for other programs, checked on the run's own images.
+
+    A new folder, ``export-FORMAT`` in the run's or ``out``, with ``model.json``, which says how to call it.
+    """
+    return export_run(Path(run), format, Path(out) if out is not None else None, progress)
 
 
 def methods() -> dict[str, str]:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import NoneType, UnionType
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import typer
 from pydantic.fields import FieldInfo
 
+from acpl import completion as complete
 from acpl.config import Config
 from acpl.errors import UserError
 from acpl.experiments.reproduce.names import NAMES
@@ -142,6 +144,108 @@ def predict(
         typer.echo(f"not read: {file.name}: {file.reason}", err=True)
 
 
+@app.command()
+def suggest(
+    run: Run,
+    budget: Annotated[int, typer.Option(help="How many images to suggest at most.")] = 100,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="CSV file to write, pictures beside it (default: in the run's folder).", show_default=False),
+    ] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Say which unlabelled images to have labelled next: high information, diverse, one a patient."""
+    from acpl import api
+    from acpl.engine.monitor import Terminal
+
+    progress = Terminal(_console(stderr=True)).progress
+    table = api.suggest(run, budget=budget, out=out, device=device, progress=progress)
+    target = out if out is not None else run / "suggestions.csv"
+    typer.echo(f"suggested: {len(table)} images, {table['group'].nunique()} patients or groups")
+    if len(table) < budget:
+        typer.echo(f"fewer than {budget}: each patient is suggested once, and duplicates are left out")
+    typer.echo(f"table: {target}\npictures: {target.with_suffix('.png')}\nnext: acpl review {run}")
+
+
+@app.command()
+def review(
+    run: Run,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Table of labels to write (default: reviewed.csv in the run's folder).", show_default=False),
+    ] = None,
+    order: Annotated[
+        str, typer.Option(help="What comes first: suggested (where `acpl suggest` was asked) or disagreement.")
+    ] = "suggested",
+    limit: Annotated[int, typer.Option(help="How many images at most.")] = 1000,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Serve a page on 127.0.0.1 to accept or correct pseudo-labels with the keyboard.
+
+    Each decision is saved at once in a table that `acpl train` takes as labels. Nothing is sent anywhere.
+    """
+    from acpl import api
+    from acpl.engine.monitor import Terminal
+
+    first: Any = order  # checked there, for Python's callers too
+    progress = Terminal(_console(stderr=True)).progress
+    server = api.review(run, out=out, order=first, limit=limit, port=port, device=device, progress=progress)
+    with server:
+        typer.echo(f"open: {server.url}\nsaves to: {server.decisions.table.path}\nCtrl+C ends it")
+        if browser:
+            import webbrowser
+
+            webbrowser.open(server.url)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+    typer.echo(f"reviewed: {len(server.decisions.current)} images\nnext: {server.next_command}")
+
+
+@app.command()
+def export(
+    run: Run,
+    form: Annotated[
+        str,
+        typer.Option("--format", help="onnx, torchscript or safetensors.", autocompletion=complete.formats),
+    ] = "onnx",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to make (default: export-FORMAT in the run's).", show_default=False)
+    ] = None,
+) -> None:
+    """Write the model for other programs, checked on real images; model.json says how to call it."""
+    from acpl import api
+    from acpl.engine.monitor import Terminal
+
+    asked: Any = form  # checked there, for Python's callers too
+    done = api.export(run, asked, out=out, progress=Terminal(_console(stderr=True)).progress)
+    typer.echo(f"model: {done.file}\ncard: {done.folder / 'model.json'}")
+    typer.echo(f"checked: probabilities of {done.images} images differ by at most {done.difference:.1e}")
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what this machine has and what is missing; exit code 1 when acpl could not train here."""
+    from acpl.machine import doctor as examine
+
+    checks = examine()
+    if as_json:
+        typer.echo(json.dumps([check.as_dict() for check in checks]))
+    else:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        for check in checks:
+            mark = {"here": ("✓", "green"), "missing": ("–", "yellow"), "broken": ("✗", "red")}[check.state]
+            said = Text(check.said).append(f"  {check.remedy}" if check.remedy else "", style="bold")
+            table.add_row(Text(mark[0], style=mark[1]), Text(check.name), said)
+        _console().print(table)
+    if any(check.state != "here" and check.required for check in checks):
+        raise typer.Exit(1)
+
+
 def _compare(
     preset: str | None,
     methods: str,
@@ -249,7 +353,10 @@ def _listed(option: str, given: str | None, kind: Callable[[str], Any]) -> list[
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Show this method's settings.", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Show this method's settings.", show_default=False, autocompletion=complete.methods),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the methods, or the settings of one."""
@@ -336,6 +443,7 @@ def _option(name: str, field: FieldInfo) -> Parameter:
         rich_help_panel=str(group),
         show_default=False,
         metavar=None if is_switch else _metavar(field.annotation),
+        autocompletion=complete.of_setting(name, field.annotation),
     )
     kind: Any = bool | None if is_switch else str | None
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
@@ -365,8 +473,8 @@ def _with_options(
     return command
 
 
-def _own(name: str, kind: Any, default: Any, text: str) -> Parameter:
-    option = typer.Option(f"--{name}", help=text, show_default=False, rich_help_panel="Run")
+def _own(name: str, kind: Any, default: Any, text: str, words: Callable[[str], list[str]] | None = None) -> Parameter:
+    option = typer.Option(f"--{name}", help=text, show_default=False, rich_help_panel="Run", autocompletion=words)
     return Parameter(
         name.replace("-", "_"), Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
@@ -385,6 +493,7 @@ _PRESET = _own(
     str | None,
     None,
     "Start from this preset (default: demo for phantoms, images otherwise); see `acpl presets`.",
+    complete.presets,
 )
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
     _with_options(
@@ -407,7 +516,7 @@ app.command()(
             _own(
                 "preset", str | None, None, "Start from this preset (default: compare for phantoms, images otherwise)."
             ),
-            _own("methods", str, "all", "Comma-separated, or all."),
+            _own("methods", str, "all", "Comma-separated, or all.", complete.several_methods),
             _own("fractions", str, "0.05", "Shares of labels, comma-separated."),
             _own("seeds", int, 3, "Runs of each, seeds 0 to this."),
             _own(

@@ -22,6 +22,7 @@ __all__ = [
     "Colour",
     "Decoding",
     "decode",
+    "decode_image",
     "is_grey",
 ]
 
@@ -59,6 +60,21 @@ def decode(content: bytes, how: Decoding) -> Pixels:
             with _pillow(content) as file:
                 _shrink_jpeg(file, how)
                 image = _eight_bit(_upright(file))
+    return _pixels(image, how)
+
+
+def decode_image(image: Image.Image, how: Decoding) -> Pixels:
+    """What ``decode`` would make of a file that holds this image; the image itself is left as it is."""
+    with _strictly:
+        try:
+            return _pixels(_eight_bit(_upright(image.copy())), how)
+        except BadImage:
+            raise
+        except Exception as error:
+            raise BadImage(_reason(error)) from None
+
+
+def _pixels(image: Image.Image, how: Decoding) -> Pixels:
     mode = "L" if how.channels == 1 else "RGB"
     square = _square(image if image.mode == mode else image.convert(mode), how)
     pixels = np.frombuffer(square.tobytes(), dtype=np.uint8).reshape(how.size, how.size, how.channels)
