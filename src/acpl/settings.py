@@ -1,6 +1,7 @@
 """The base of every group of settings: typed, immutable, and refused by name when wrong; and the YAML they come in."""
 
 import reprlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -41,10 +42,11 @@ class Section(BaseModel):
 def read_yaml(file: Path) -> dict[str, Any]:
     """The names and values of a YAML file: plain data, no tags, no aliases, no name twice, and not too much of it."""
     try:
-        content = file.read_bytes() if file.stat().st_size <= MOST_YAML else None
+        with file.open("rb") as stream:
+            content = stream.read(MOST_YAML + 1)
     except OSError as error:
         raise UserError(f"{file} could not be read: {error.strerror}") from None
-    if content is None:
+    if len(content) > MOST_YAML:
         raise UserError(f"{file} is longer than the {MOST_YAML:,} bytes of settings that are read")
     try:
         values = yaml.load(content.decode("utf-8-sig"), _PlainLoader)
@@ -76,10 +78,9 @@ class _PlainLoader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        names = [key.value for key, _ in node.value if isinstance(key.value, str)]
-        for name in names:
-            if names.count(name) > 1:
-                raise yaml.YAMLError(f"'{name[:80]}' stands {names.count(name)} times")
+        for name, times in Counter(key.value for key, _ in node.value if isinstance(key.value, str)).items():
+            if times > 1:
+                raise yaml.YAMLError(f"'{name[:80]}' stands {times} times")
         return super().construct_mapping(node, deep=deep)
 
 

@@ -319,6 +319,8 @@ def _inside(name: str) -> str:
         os.fsencode(name)
     except UnicodeEncodeError:
         raise BadImage("the name holds letters that no file name can") from None
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", name):
+        raise BadImage("it is an address on a network; images are read from a folder or a zip")
     posix = name.replace("\\", "/")
     if posix.startswith("/") or re.match(r"[A-Za-z]:/", posix):
         raise BadImage("the path is absolute; names are relative to the folder or zip of the images")
