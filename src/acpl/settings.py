@@ -49,7 +49,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
     if len(content) > MOST_YAML:
         raise UserError(f"{file} is longer than the {MOST_YAML:,} bytes of settings that are read")
     try:
-        values = yaml.load(content.decode("utf-8-sig"), _PlainLoader)
+        values = _PlainLoader(content.decode("utf-8-sig")).get_single_data()
     except UnicodeDecodeError:
         raise UserError(f"{file} is not UTF-8 text") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # PyYAML lets a number's or a date's own error through

@@ -142,7 +142,7 @@ def _too_many_pixels(content: bytes) -> BadImage:
                 refuse_too_many_pixels(*image.size)
         except BadImage as bad:
             return bad
-        except Exception:  # it is broken besides; that it is too large has been seen
+        except Exception:  # it is broken besides; that it is too large has been seen  # nosec B110
             pass
         finally:
             Image.MAX_IMAGE_PIXELS = limit
@@ -162,7 +162,7 @@ def _upright(file: Image.Image) -> Image.Image:
         ImageOps.exif_transpose(file, in_place=True)
     except MemoryError:
         raise
-    except Exception:  # pixels that are there are not lost to a camera's broken notes
+    except Exception:  # pixels that are there are not lost to a camera's broken notes  # nosec B110
         pass
     return file
 

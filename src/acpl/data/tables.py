@@ -135,6 +135,8 @@ def read_cells(file: Path) -> pd.DataFrame:
         raise UserError(f"{file}, row {number + 1} {_parser_words(str(error))}") from None
     except OSError as error:
         raise UserError(f"{file} could not be read: {error.strerror}") from None
+    if not rows:
+        raise UserError(f"{file} is empty")
     header = rows[0]
     if len(header) > MAX_COLUMNS:
         raise UserError(f"{file} has {len(header)} columns; at most {MAX_COLUMNS:,} are read")

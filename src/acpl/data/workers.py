@@ -71,13 +71,13 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not be taken for an answer
     requests = sys.stdin.buffer
-    job = pickle.load(requests)
+    job = pickle.load(requests)  # pickles come through pipes from the process that started this one  # nosec B301
     limits = Limits.chosen()
     limits.bound_memory()
     _send(answers, "ready")
     while True:
         try:
-            rows = pickle.load(requests)
+            rows = pickle.load(requests)  # nosec B301
         except EOFError:
             return
         try:
@@ -192,7 +192,7 @@ class _Worker(Generic[Result]):
     def __init__(self, job: Job[Result]) -> None:
         self.job = job
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 — open as long as the process runs
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # Python itself, with arguments of our own  # nosec B603
             [sys.executable, "-c", START, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -208,7 +208,7 @@ class _Worker(Generic[Result]):
         """Give it the job; wait until it is ready."""
         try:
             _send(self.requests, self.job)
-            pickle.load(self.answers)
+            pickle.load(self.answers)  # nosec B301
         except DIED:
             self.process.wait()
             self.log.seek(0)
@@ -221,7 +221,7 @@ class _Worker(Generic[Result]):
         while self.sent < len(asked):
             _send(self.requests, asked[self.sent])
             self.sent += 1
-        answer: list[Result] | OSError = pickle.load(self.answers)
+        answer: list[Result] | OSError = pickle.load(self.answers)  # nosec B301
         self.sent -= 1
         if isinstance(answer, OSError):
             raise answer

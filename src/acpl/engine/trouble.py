@@ -111,10 +111,10 @@ def collapsed(probabilities: Floats, truth: Floats, classes: Sequence[str], task
         return Trouble("collapsed", f"the predictor says the very same of all {count} validation images")
     called = probabilities.argmax(axis=1)
     if task is Task.MULTI_CLASS and bool((called == called[0]).all()):
-        name = classes[int(called[0])]
+        name, right = classes[int(called[0])], int(truth[:, called[0]].sum())
         return Trouble(
             "collapsed",
-            f"the predictor calls each of {count} validation images '{name}', which {int(truth[:, called[0]].sum())} are",
+            f"the predictor calls each of {count} validation images '{name}', which {right} are",
             {"class": name},
         )
     return None
@@ -178,7 +178,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def batch_size_that_fits(batch_size: int, attempt: Callable[[int], None]) -> int:
-    """The largest of a half, a quarter, … of ``batch_size`` that ``attempt`` gets through; 0 where none of 2 or more."""
+    """The largest of a half, a quarter, … of ``batch_size`` that ``attempt`` gets through; 0 where not even 2 does."""
     size = batch_size // 2
     while size >= 2:
         try:
