@@ -28,6 +28,13 @@ def refusal(tmp_path: Path, text: str, **columns: object) -> str:
     return str(caught.value).replace(f"{tmp_path}/", "")
 
 
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n", b" , ,\n,,\n"])
+def test_a_table_of_nothing_is_empty(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_bytes(content)
+    with pytest.raises(UserError, match=r"table\.csv is empty"):
+        read_table(tmp_path / "table.csv", Columns())
+
+
 @pytest.mark.parametrize("name", ["id", "part", "role", "group", "order", "labelled", "index", "selected"])
 def test_a_column_named_like_ours_is_kept_and_decides_nothing(name: str, tmp_path: Path) -> None:
     for row in range(6):
