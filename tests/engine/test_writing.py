@@ -84,7 +84,7 @@ folder = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 write_whole(folder / "small", b"x" * 4000)
 for name, work in {"whole": lambda: write_whole(folder / "large", bytes(100_000)),
-                   "line": lambda: [append_line(folder / "lines", "y" * 999) for _ in range(20)]}.items():
+                   "line": lambda: [append_line(folder / "lines", "y" * 1199) for _ in range(20)]}.items():
     try:
         work()
     except UserError as error:
@@ -97,8 +97,8 @@ def test_a_file_that_outgrows_what_the_system_allows_leaves_the_others_whole(tmp
     assert told.splitlines() == ["whole True", "line True"]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["lines", "small"]
     assert (tmp_path / "small").read_bytes() == b"x" * 4000
-    assert whole_lines(tmp_path / "lines") == ["y" * 999] * 5
-    assert (tmp_path / "lines").stat().st_size == 5000
+    assert whole_lines(tmp_path / "lines") == ["y" * 1199] * 4
+    assert (tmp_path / "lines").stat().st_size == 4800
 
 
 class Vanishing(Quiet):

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from pydicom import dcmread
 
+import acpl
 from acpl.data.check import check_source
 from acpl.data.decode import FORMATS
 from acpl.data.files import ImageFiles
@@ -116,8 +117,8 @@ BROKEN = {
         "numbers",
     ),
     "DICOM that moves the terminal": (
-        written(dicom(noise(1), PhotometricInterpretation="\x1b[2J")),
-        "\\x1b[2J",
+        written(dicom(noise(1), PhotometricInterpretation="X1B2J")).replace(b"X1B2J", b"\x1b[2J\x07"),
+        "\\x1b[2J\\x07",
     ),
 }
 
@@ -189,6 +190,17 @@ class TestLimits:
         findings = check_source(find_source(SourceOptions(data=str(tmp_path / "labels.csv")))).findings
         (finding,) = (finding for finding in findings if finding.kind == "bad-file")
         assert [item["image"] for item in finding.items] == ["slow.jpg"]
+
+    @pytest.mark.slow
+    def test_prediction_names_them_and_predicts_the_rest(
+        self, chest_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("ACPL_FILE_SECONDS", "1.5")
+        (tmp_path / "slow.jpg").write_bytes(slow_jpeg())
+        (tmp_path / "a.png").write_bytes(sound()["png grey"])
+        table, bad = acpl.predict(chest_run, [tmp_path], device="cpu")
+        assert list(table["id"]) == [str(tmp_path / "a.png")]
+        assert [(Path(file.name).name, "within 1.5 seconds" in file.reason) for file in bad] == [("slow.jpg", True)]
 
     @pytest.mark.parametrize("words", ["soon", "0", "-1", "nan", "inf"])
     def test_a_limit_that_is_no_number_is_refused(self, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

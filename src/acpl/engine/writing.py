@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from acpl.errors import UserError
 
@@ -12,6 +13,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 _SAFE = "everything written before is whole"
+BLOCK = 4096
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -33,15 +35,16 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """One more line at the end of a file; a line that was cut off there, now or by a crash before, is taken away."""
-    with told(path), path.open("a+b") as file:
-        _end_with_a_whole_line(file.fileno())
+    with told(path), path.open("a+b", buffering=0) as file:  # a buffer would be written once more when it is closed
+        _end_with_a_whole_line(file)
         start = file.seek(0, os.SEEK_END)
+        rest = memoryview(line.encode() + b"\n")
         try:
-            file.write(line.encode() + b"\n")
-            file.flush()
+            while rest:
+                rest = rest[file.write(rest) :]
         except OSError:
             with suppress(OSError):
-                os.ftruncate(file.fileno(), start)
+                file.truncate(start)
             raise
 
 
@@ -71,20 +74,23 @@ def sentence(path: Path, error: OSError) -> str:
     return f"{path} could not be written: {' '.join((error.strerror or str(error)).split())}; {_SAFE}"
 
 
-def _end_with_a_whole_line(file: int) -> None:
+def _end_with_a_whole_line(file: IO[bytes]) -> None:
     """Cut the file after its last line break, where its last byte is none."""
-    size = os.fstat(file).st_size
-    if size == 0 or os.pread(file, 1, size - 1) == b"\n":
+    keep = file.seek(0, os.SEEK_END)
+    if keep == 0 or _read(file, keep - 1, keep) == b"\n":
         return
-    keep, block = size, 4096
     while keep > 0:
-        start = max(0, keep - block)
-        found = os.pread(file, keep - start, start).rfind(b"\n")
+        start = max(0, keep - BLOCK)
+        found = _read(file, start, keep).rfind(b"\n")
+        keep = start + found + 1
         if found >= 0:
-            keep = start + found + 1
             break
-        keep = start
-    os.ftruncate(file, keep)
+    file.truncate(keep)
+
+
+def _read(file: IO[bytes], start: int, stop: int) -> bytes:
+    file.seek(start)
+    return file.read(stop - start)
 
 
 def _sync_folder(folder: Path) -> None:
