@@ -217,6 +217,9 @@ def test_a_name_that_would_move_the_terminal_is_refused_and_shown_harmlessly(nam
         (folder / part / "sound.png").write_bytes(sound()["png grey"])
     (folder / "x" / name).write_bytes(sound()["png grey"])
     assert f"x/{name}" in ImageFiles.open(folder).names()
+    findings = check_source(find_source(SourceOptions(data=str(folder)))).findings
+    (bad,) = (finding for finding in findings if finding.kind == "bad-file")
+    assert [item["image"].isprintable() for item in bad.items] == [True]
     with pytest.raises(UserError) as refused:
         find_source(SourceOptions(data=str(folder), size=32, cache=tmp_path)).open(("train", "validation", "test"))
     (line,) = (line for line in str(refused.value).splitlines() if "control characters" in line)

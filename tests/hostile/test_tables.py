@@ -65,6 +65,13 @@ def test_a_class_named_like_a_column_of_the_predictions_is_refused(name: str, tm
     assert sentence in refusal(tmp_path, f"image,label\na,{name}\nb,other\n")
 
 
+@pytest.mark.parametrize("column", ["image", "patient"])
+def test_a_name_that_would_move_the_terminal_is_refused_by_its_row(column: str, tmp_path: Path) -> None:
+    row = {"image": "b", "patient": "p"} | {column: "b\x1b[2J"}
+    text = f"image,patient,A\na,q,1\n{row['image']},{row['patient']},0\n"
+    assert refusal(tmp_path, text) == f"table.csv, row 3, column '{column}': 'b\\x1b[2J' holds control characters"
+
+
 @pytest.mark.parametrize("name", ["a\x1b[31mb", "x" * 300, "Mass\u202e"])
 def test_a_class_that_would_move_the_terminal_or_fill_it_is_refused(name: str, tmp_path: Path) -> None:
     assert "is no class" in refusal(tmp_path, f"image,label\na,{name}\nb,other\n")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from acpl.data.files import CONTROL, printable
 from acpl.data.label_cells import (
     LabelCells,
     almost_holds_labels,
@@ -85,10 +86,11 @@ def read_table(file: Path, columns: Columns) -> Reading:
         )
     group = find_column(cells, columns.group, GROUP_NAMES, file, "group_column")
     split = find_column(cells, columns.split, _split_names(cells), file, "split_column")
-    refuse_blank(cells, image, file)
+    for column in (image, group):
+        if column is not None:
+            refuse_blank(cells, column, file)
+            _refuse_control_characters(cells, column, file)
     refuse_duplicates(cells[image], file)
-    if group is not None:
-        refuse_blank(cells, group, file)
     parts = read_parts(cells, split, file) if split is not None else None
 
     taken = [name for name in (image, group, split) if name is not None]
@@ -178,6 +180,14 @@ def refuse_blank(cells: pd.DataFrame, column: str, file: Path) -> None:
     blank = np.flatnonzero((cells[column] == "").to_numpy(dtype=bool))
     if len(blank):
         raise UserError(f"{file}, row {cells.index[blank[0]]}: column '{column}' is blank")
+
+
+def _refuse_control_characters(cells: pd.DataFrame, column: str, file: Path) -> None:
+    """Names are shown to people: none may move a terminal or break a line."""
+    wrong = np.flatnonzero(cells[column].str.contains(CONTROL).to_numpy(dtype=bool))
+    if len(wrong):
+        shown = printable(str(cells[column].iloc[wrong[0]]))[:200]
+        raise UserError(f"{file}, row {cells.index[wrong[0]]}, column '{column}': '{shown}' holds control characters")
 
 
 def refuse_duplicates(images: "pd.Series[str]", file: Path) -> None:

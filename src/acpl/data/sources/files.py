@@ -72,7 +72,7 @@ class FileSource:
     def _nothing_found(self, names: Sequence[str], bad: dict[int, str]) -> UserError:
         return UserError(
             f"none of the {len(names)} images that {self.options.data} names is in {self.files.path}; the first is "
-            f"'{names[0]}' ({bad[0]}); 'images' says which folder or zip the names are relative to"
+            f"'{printable(names[0])}' ({bad[0]}); 'images' says which folder or zip the names are relative to"
         )
 
 
