@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint fuzz bench clean
 
 demo: .venv/.installed
 	$(BIN)/acpl train --out runs/demo-$$(date +%Y%m%d-%H%M%S)
@@ -15,6 +15,13 @@ lint: .venv/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src tools
+	$(BIN)/python tools/audit.py constraints.txt
+
+# Hostile files for as long as you like: make fuzz MINUTES=60
+MINUTES ?= 10
+fuzz: .venv/.installed-dev
+	$(BIN)/python -W ignore -m tests.hostile.fuzz --minutes $(MINUTES) --seed $$(date +%j)
 
 bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/stage.py --small

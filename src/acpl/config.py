@@ -18,7 +18,7 @@ from pydantic import (
 
 from acpl import algorithms
 from acpl.errors import UserError
-from acpl.settings import Section, unknown
+from acpl.settings import Section, read_yaml, unknown
 from acpl.task import Task
 
 
@@ -63,7 +63,7 @@ class Config(Section):
     medmnist:NAME, phantom-chest or phantom-lesions."""
     images: OptionalPath = _group("Data", default=None)
     """Folder or zip that a table's names are relative to (its own folder without it); the folder of a download."""
-    size: int = _group("Decoding", default=64, ge=32)
+    size: int = _group("Decoding", default=64, ge=32, le=4096)
     """Height and width in pixels that images are brought to."""
     aspect: Literal["stretch", "crop", "pad"] = _group("Decoding", default="stretch")
     """How an image becomes a square: stretched, its middle, or with black beside it."""
@@ -102,7 +102,7 @@ class Config(Section):
     """Where decoded images are kept (default: $ACPL_CACHE, or ~/.cache/acpl)."""
     normal_output: bool = _group("Labels", default=False)
     """Multi-label: train one more output, 'No Finding', that is not reported, as the published code does."""
-    phantom_patients: int = _group("Data", default=8000, ge=10)
+    phantom_patients: int = _group("Data", default=8000, ge=10, le=1_000_000)
     """Phantom patients to draw, about two images each: four in ten train, one validation, five test."""
     phantom_seed: int = _group("Data", default=0, ge=0)
     """Which phantoms are drawn; independent of the run's seed, as a data set is."""
@@ -131,13 +131,13 @@ class Config(Section):
     keep: Literal["last", "best"] = _group("Model", default="last")
     """The model that is kept: the last, or the best on validation."""
 
-    batch_size: int = _group("Training", default=32, ge=2)
+    batch_size: int = _group("Training", default=32, ge=2, le=65_536)
     """Images a gradient step."""
-    warmup_epochs: PositiveInt = _group("Training", default=20)
+    warmup_epochs: PositiveInt = _group("Training", default=20, le=1_000_000)
     """Passes over the labelled images before the first stage."""
-    stages: int = _group("Training", default=5, ge=0)
+    stages: int = _group("Training", default=5, ge=0, le=10_000)
     """Stages at most (T); fewer when no unlabelled image is left."""
-    stage_epochs: PositiveInt = _group("Training", default=10)
+    stage_epochs: PositiveInt = _group("Training", default=10, le=1_000_000)
     """Epochs a stage; one shows as many images as labelled and selected hold together."""
     validate_every: int = _group("Training", default=0, ge=0)
     """Epochs between two looks at the validation part; 0 looks at each stage's end only."""
@@ -242,7 +242,7 @@ def resolve(preset: str | None = None, file: Path | None = None, **given: Any) -
     """
     merged: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    layers = [] if file is None else [_read_yaml(file)]
+    layers = [] if file is None else [read_yaml(file)]
     layers.append({key: value for key, value in given.items() if value is not None})
     layers.insert(0, read_preset(preset or _default_preset(layers)))
     # A preset's method settings belong to its method: they do not follow a change of method.
@@ -293,15 +293,3 @@ def _divide(layer: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     fields = {key: value for key, value in layer.items() if key in Config.model_fields and key != "settings"}
     own = {key: value for key, value in layer.items() if key not in Config.model_fields}
     return fields, {**nested, **own}
-
-
-def _read_yaml(file: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{file} could not be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{file} should hold names and values, but it holds {type(values).__name__}")
-    return values

@@ -6,15 +6,18 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from acpl.data import cache
 from acpl.data.files import BadImage, ImageFiles
 from acpl.data.npz import NpzShelf
-from acpl.data.sources import SourceOptions, find_source
+from acpl.data.sources import SourceOptions, files, find_source
 from acpl.data.sources.chestxray14 import FINDINGS
+from acpl.data.workers import do_all
 from acpl.errors import UserError
 from acpl.task import Task
 
@@ -249,13 +252,13 @@ def test_medmnist_gives_the_files_own_pixels_and_parts(home: Path, colour: bool)
 def test_medmnist_is_resized_and_opens_only_the_parts_asked_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_npz(home / ".medmnist" / "bloodmnist.npz")
     read: set[str] = set()
-    original = NpzShelf.read
 
-    def watched(self: NpzShelf, name: str) -> bytes:
-        read.add(name.split("/")[0])
-        return original(self, name)
+    def watched(job: Any, *what: Any, **more: Any) -> list[Any]:
+        read.update(name.split("/")[0] for name in job.names)
+        return do_all(job, *what, **more)
 
-    monkeypatch.setattr(NpzShelf, "read", watched)
+    for module in (cache, files):
+        monkeypatch.setattr(module, "do_all", watched)
     dataset = find_source(options("medmnist:bloodmnist", size=64)).open(("validation",))
     assert dataset.images.images.shape == (10, 1, 64, 64)
     assert dataset.manifest.ids.tolist() == list(range(30, 40))

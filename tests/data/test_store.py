@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -267,7 +268,7 @@ class TestTrouble:
 
         def overtaken(job: DecodeJob, what: str, **more: Any) -> list[Outcome]:
             monkeypatch.setattr(module, "do_all", real)
-            monkeypatch.setattr(module.threading, "get_ident", lambda: 1)
+            monkeypatch.setattr(module, "threading", SimpleNamespace(get_ident=lambda: 1))
             build_store(files, files.names(), HOW, cache=tmp_path / "cache")
             return real(job, what, **more)
 

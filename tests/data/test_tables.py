@@ -299,7 +299,7 @@ def test_a_hundred_thousand_rows_are_read_in_seconds(tmp_path: Path) -> None:
     lines = (f"images/{n:08d}.png,{n // 4},train,{n % 90},{row}\n" for n in range(100_000))
     file = tmp_path / "large.csv"
     file.write_text(f"image,patient,split,age,{names}\n" + "".join(lines))
-    start = time.perf_counter()
+    start = time.process_time()
     reading = read_table(file, Columns())
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert reading.labels.shape == (100_000, 14)

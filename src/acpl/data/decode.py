@@ -13,7 +13,7 @@ import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from acpl.data.dicom import MAX_PIXELS, dicom_is_grey, looks_like_dicom, read_dicom, refuse_too_many_pixels
-from acpl.data.files import BadImage
+from acpl.data.files import TOO_LARGE, BadImage
 
 __all__ = [
     "MAX_PIXELS",
@@ -34,6 +34,8 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "JPEG2000", "PPM")
 GREY_TOLERANCE = 2
 """Colour formats give grey back with channels that differ by rounding; WebP's do by one level."""
 TIFF_PHOTOMETRIC, WHITE_IS_ZERO = 262, 0
+STRETCHED_AT_ONCE = 2**22
+"""Pixels."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ def decode_image(image: Image.Image, how: Decoding) -> Pixels:
 
 def _pixels(image: Image.Image, how: Decoding) -> Pixels:
     mode = "L" if how.channels == 1 else "RGB"
-    square = _square(image if image.mode == mode else image.convert(mode), how)
+    try:
+        square = _square(image if image.mode == mode else image.convert(mode), how)
+    except MemoryError:
+        raise BadImage(TOO_LARGE) from None
     pixels = np.frombuffer(square.tobytes(), dtype=np.uint8).reshape(how.size, how.size, how.channels)
     return pixels.transpose(2, 0, 1).copy()
 
@@ -106,10 +111,9 @@ def _pillow(content: bytes) -> Iterator[Image.Image]:
     except UnidentifiedImageError:
         raise BadImage("it is not an image that can be read") from None
     except Image.DecompressionBombError:
-        refuse_too_many_pixels(*_promised_size(content))
-        raise BadImage("it has more pixels than Pillow was told to read") from None
+        raise _too_many_pixels(content) from None
     except MemoryError:
-        raise BadImage("it needs more memory than there is") from None
+        raise BadImage(TOO_LARGE) from None
     except Exception as error:
         raise BadImage(_reason(error)) from None
 
@@ -145,15 +149,20 @@ _strictly = _Strictly()
 _limit_lifted = threading.Lock()
 
 
-def _promised_size(content: bytes) -> tuple[int, int]:
-    """Width and height from the header of an image that Pillow finds too large to open."""
+def _too_many_pixels(content: bytes) -> BadImage:
+    """What to say of an image that Pillow finds too large to open, or to go on with: how large it claims to be."""
     with _limit_lifted:
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
             with Image.open(BytesIO(content), formats=FORMATS) as image:
-                return image.size
+                refuse_too_many_pixels(*image.size)
+        except BadImage as bad:
+            return bad
+        except Exception:  # it is broken besides; that it is too large has been seen  # nosec B110
+            pass
         finally:
             Image.MAX_IMAGE_PIXELS = limit
+    return BadImage(f"it has more than the {MAX_PIXELS:,} pixels that are read")
 
 
 def _shrink_jpeg(file: Image.Image, how: Decoding) -> None:
@@ -169,7 +178,7 @@ def _upright(file: Image.Image) -> Image.Image:
         ImageOps.exif_transpose(file, in_place=True)
     except MemoryError:
         raise
-    except Exception:  # pixels that are there are not lost to a camera's broken notes
+    except Exception:  # pixels that are there are not lost to a camera's broken notes  # nosec B110
         pass
     return file
 
@@ -187,14 +196,18 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 
 def _stretched(image: Image.Image) -> Image.Image:
-    values = np.asarray(image).astype(np.float64)
+    values = np.asarray(image)
     if not np.isfinite(values).all():
         raise BadImage("it holds values that are not numbers")
-    least, greatest = values.min(), values.max()
-    values = (values - least) * (255 / max(greatest - least, np.finfo(np.float64).tiny))
-    if getattr(image, "tag_v2", {}).get(TIFF_PHOTOMETRIC) == WHITE_IS_ZERO:  # Pillow heeds it in eight bits only
-        values = 255 - values
-    return Image.fromarray(values.round().astype(np.uint8))
+    least, greatest = float(values.min()), float(values.max())
+    scale = 255 / max(greatest - least, np.finfo(np.float64).tiny)
+    inverted = getattr(image, "tag_v2", {}).get(TIFF_PHOTOMETRIC) == WHITE_IS_ZERO  # Pillow heeds it in eight bits only
+    shown = np.empty(values.shape, dtype=np.uint8)
+    rows = max(1, STRETCHED_AT_ONCE // values.shape[1])
+    for start in range(0, len(values), rows):  # in float64, the largest images would take gigabytes at once
+        levels = (values[start : start + rows].astype(np.float64) - least) * scale
+        shown[start : start + rows] = (255 - levels if inverted else levels).round()
+    return Image.fromarray(shown)
 
 
 def _square(image: Image.Image, how: Decoding) -> Image.Image:

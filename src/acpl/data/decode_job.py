@@ -1,13 +1,12 @@
-"""Decoding as work for several processes, each of which writes its images straight into the store's file."""
+"""Decoding as work for several processes: into a store's file, to pixels, or only to tell grey from colour."""
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from acpl.data.decode import Decoding, decode
+from acpl.data.decode import Decoding, Pixels, decode, is_grey
 from acpl.data.files import BadImage, ImageFiles
-from acpl.data.workers import CRASHED
 
 
 class Outcome(NamedTuple):
@@ -44,6 +43,49 @@ class DecodeJob(NamedTuple):
                 outcomes.append(Outcome(digest, None))
         return outcomes
 
-    def crashed(self) -> Outcome:
+    def failed(self, reason: str) -> Outcome:
         """Neither a digest nor pixels."""
-        return Outcome(None, CRASHED)
+        return Outcome(None, reason)
+
+
+class PixelJob(NamedTuple):
+    """The pixels of each of these files, or the reason why there are none."""
+
+    files: Sequence[ImageFiles]
+    names: Sequence[str]
+    how: Decoding
+
+    def do(self, rows: range) -> list[Pixels | str]:
+        """These files decoded."""
+        return [self._pixels(row) for row in rows]
+
+    def failed(self, reason: str) -> Pixels | str:
+        """The reason itself."""
+        return reason
+
+    def _pixels(self, row: int) -> Pixels | str:
+        try:
+            return decode(self.files[row].read(self.names[row]), self.how)
+        except BadImage as bad:
+            return str(bad)
+
+
+class GreyJob(NamedTuple):
+    """Whether each of these files is grey; None where it cannot be read."""
+
+    files: ImageFiles
+    names: Sequence[str]
+
+    def do(self, rows: range) -> list[bool | None]:
+        """A look at these files."""
+        return [self._grey(row) for row in rows]
+
+    def failed(self, reason: str) -> bool | None:
+        """A file that cannot be read has no colour."""
+        return None
+
+    def _grey(self, row: int) -> bool | None:
+        try:
+            return is_grey(self.files.read(self.names[row]))
+        except BadImage:
+            return None

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from acpl.data.files import MAX_FILE_BYTES, BadImage
+from acpl.data.files import MAX_FILE_BYTES, TOO_LARGE, BadImage
 
 if TYPE_CHECKING:
     from pydicom import Dataset
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 MAX_PIXELS = 178_956_970
 """What Pillow, too, takes for a decompression bomb."""
 DEFLATED = "1.2.840.10008.1.2.1.99"
+HEADER_SEARCHED = 2**20
+LONG_VALUES = (b"OB", b"OD", b"OF", b"OL", b"OV", b"OW", b"SQ", b"SV", b"UC", b"UN", b"UR", b"UT", b"UV")
+"""Kinds of value whose length takes four bytes rather than two."""
 PLUGINS = ("pillow", "pyjpegls", "pylibjpeg", "pydicom")
+RLE_MARGIN = 64 + 16 * 3
+"""Its header, and a byte of padding and a little more for each of at most 16 segments."""
 COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_PARTIAL_420", "YBR_PARTIAL_422", "YBR_ICT", "YBR_RCT")
 Values = npt.NDArray[Any]
 Shares = npt.NDArray[np.float64]
@@ -64,7 +69,7 @@ def _blaming_the_file() -> Iterator[None]:
     except BadImage:
         raise
     except MemoryError:
-        raise BadImage("it needs more memory than there is") from None
+        raise BadImage(TOO_LARGE) from None
     except Exception as error:
         raise BadImage(_reason(error)) from None
 
@@ -84,15 +89,28 @@ def _parsed(content: bytes) -> "Dataset":
 
 def _refuse_deflated_bomb(content: bytes) -> None:
     """A deflated file is inflated as a whole by pydicom, so its length is measured first."""
-    head = content[:2048]
-    if DEFLATED.encode() not in head or len(content) < 144:
+    if DEFLATED.encode() not in content[:HEADER_SEARCHED]:
         return
-    inflate, total, rest = zlib.decompressobj(-zlib.MAX_WBITS), 0, content[144 + unpack_from("<I", content, 140)[0] :]
+    inflate, total, rest = zlib.decompressobj(-zlib.MAX_WBITS), 0, content[_end_of_meta(content) :]
     while rest and not inflate.eof:
         total += len(inflate.decompress(rest, 2**20))
         rest = inflate.unconsumed_tail
         if total > MAX_FILE_BYTES:
             raise BadImage(f"inflated it is longer than the {MAX_FILE_BYTES:,} bytes that are read")
+
+
+def _end_of_meta(content: bytes) -> int:
+    """Where the elements of group 2 end, by walking over them as pydicom does: the length they state may be a lie."""
+    place = 132 if content[128:132] == b"DICM" else 0
+    while content[place : place + 2] == b"\x02\x00" and place + 8 <= len(content):
+        if content[place + 4 : place + 6] in LONG_VALUES:
+            length, start = int.from_bytes(content[place + 8 : place + 12], "little"), place + 12
+        else:
+            length, start = int.from_bytes(content[place + 6 : place + 8], "little"), place + 8
+        if start + length > len(content):
+            raise BadImage("it is truncated: its header goes on beyond its end")
+        place = start + length
+    return place
 
 
 def _refuse(dataset: "Dataset") -> None:
@@ -121,22 +139,41 @@ def _refuse(dataset: "Dataset") -> None:
 
 
 def _refuse_codestream_bomb(dataset: "Dataset") -> None:
-    """A JPEG or JPEG 2000 inside may promise more than the DICOM header does."""
+    """A JPEG or JPEG 2000 inside may promise more than the DICOM header does, and run-length codes may hold more."""
     from pydicom.encaps import get_frame
+    from pydicom.uid import RLELossless
 
     frame = get_frame(dataset.PixelData, 0, number_of_frames=1)
+    if dataset.file_meta.TransferSyntaxUID == RLELossless:
+        return _refuse_long_runs(frame, dataset)
     start = frame[:4096].find(b"\xff\x4f\xff\x51")
     if start >= 0:
-        refuse_too_many_pixels(*unpack_from(">II", frame, start + 8))
+        right, bottom, left, top = unpack_from(">IIII", frame, start + 8)
+        _refuse_other_size(right - left, bottom - top, dataset)
     elif frame[:2] == b"\xff\xd8":
         place = 2
         while place + 9 <= len(frame) and frame[place] == 0xFF:
             marker, length = frame[place + 1], int.from_bytes(frame[place + 2 : place + 4], "big")
             if marker == 0xF7 or (0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)):
                 height, width = unpack_from(">HH", frame, place + 5)
-                return refuse_too_many_pixels(width, height)
+                return _refuse_other_size(width, height, dataset)
             place += 2 + length
     return None
+
+
+def _refuse_other_size(width: int, height: int, dataset: "Dataset") -> None:
+    """Nothing good comes of it, and a JPEG without a height leads libjpeg to take all the memory there is."""
+    refuse_too_many_pixels(width, height)
+    if (width, height) != (int(dataset.Columns), int(dataset.Rows)):
+        said = f"{int(dataset.Columns)} x {int(dataset.Rows)}"
+        raise BadImage(f"the picture inside has {width} x {height} pixels, but its DICOM header says {said}")
+
+
+def _refuse_long_runs(frame: bytes, dataset: "Dataset") -> None:
+    """Two bytes of run-length code make at least one value, so that a longer frame holds more than it should."""
+    values = int(dataset.Rows) * int(dataset.Columns) * int(dataset.SamplesPerPixel) * int(dataset.BitsAllocated) // 8
+    if len(frame) > 2 * values + RLE_MARGIN:
+        raise BadImage("its run-length code is longer than its rows and columns have room for")
 
 
 def _image(dataset: "Dataset") -> Image.Image:
@@ -179,6 +216,8 @@ def _grey(stored: Values, dataset: "Dataset") -> npt.NDArray[np.uint8]:
     if dataset.PhotometricInterpretation == "MONOCHROME1":
         shares = 1 - shares
     shares[padding] = 0
+    if not np.isfinite(shares).all():
+        raise BadImage("its scale of grey values leads out of what numbers can hold")
     return (255 * shares).round().astype(np.uint8)
 
 

@@ -14,12 +14,18 @@ SUFFIXES = frozenset(
 )
 IN_BOTH_CASES = (*sorted(SUFFIXES), *sorted(suffix.upper() for suffix in SUFFIXES))
 MAX_FILE_BYTES = 2**30
+MAX_REASON = 400
+TOO_LARGE = "it needs more memory than a file may take"
 DICOM_HEADER = 132
 """A DICOM file begins with 128 free bytes and the letters DICM."""
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class BadImage(Exception):  # noqa: N818 — named for what it is about, not for being an exception
-    """An image that cannot be read, and why."""
+    """An image that cannot be read, and why, in one line: what a file says of itself cannot move a terminal."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(printable(reason)[:MAX_REASON])
 
 
 class Fingerprint(NamedTuple):
@@ -179,8 +185,9 @@ class _Folder:
     def read(self, name: str) -> bytes:
         try:
             with self._opened(name) as file:
-                _refuse_too_long(os.fstat(file.fileno()).st_size)
-                return file.read()
+                size = os.fstat(file.fileno()).st_size
+                _refuse_too_long(size)
+                return file.read(size)  # and no more, should it grow meanwhile
         except OSError as error:
             raise BadImage(_plain(error)) from None
 
@@ -275,7 +282,7 @@ class _Zip:
             with self._open().open(member) as file:
                 return file.read(count)
         except MemoryError:
-            raise BadImage("it needs more memory than there is") from None
+            raise BadImage(TOO_LARGE) from None
         except Exception as error:  # zlib, bz2, lzma and zipfile each have their own
             raise BadImage(f"it cannot be read from the zip: {_plain(error)}") from None
 
@@ -292,11 +299,11 @@ class _Zip:
         if self._file is None:
             try:
                 file = zipfile.ZipFile(self.path)
-            except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            except Exception as error:  # a damaged index leads zipfile to errors of many kinds
                 raise UserError(f"{self.path} cannot be opened as a zip: {_plain(error)}") from None
             members: dict[str, list[zipfile.ZipInfo]] = {}
             for member in file.infolist():
-                if not member.is_dir():
+                if member.filename and not member.is_dir():
                     members.setdefault(member.filename.replace("\\", "/"), []).append(member)
             self._members, self._file = members, file
         return self._file
@@ -306,10 +313,14 @@ def _inside(name: str) -> str:
     """The name without ``.``, ``..`` and doubled slashes, if it stays inside; backslashes are Windows' slashes."""
     if not name.strip() or "\0" in name:
         raise BadImage("the name is empty" if not name.strip() else "the name holds a zero byte")
+    if name != printable(name):
+        raise BadImage("the name holds control characters")
     try:
         os.fsencode(name)
     except UnicodeEncodeError:
         raise BadImage("the name holds letters that no file name can") from None
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", name):
+        raise BadImage("it is an address on a network; images are read from a folder or a zip")
     posix = name.replace("\\", "/")
     if posix.startswith("/") or re.match(r"[A-Za-z]:/", posix):
         raise BadImage("the path is absolute; names are relative to the folder or zip of the images")
@@ -322,6 +333,11 @@ def _inside(name: str) -> str:
         elif part not in ("", "."):
             parts.append(part)
     return "/".join(parts)
+
+
+def printable(text: str) -> str:
+    """The text with control characters, and marks that turn the direction of reading, written out as in ``\\x1b``."""
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:

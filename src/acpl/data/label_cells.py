@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from acpl.data.files import printable
 from acpl.data.manifest import Labels, rows_known
 from acpl.errors import UserError
 from acpl.settings import unknown
@@ -16,6 +17,9 @@ from acpl.task import Task
 BLANK = frozenset({"", "nan", "na"})
 NO_FINDING = frozenset({"no finding", "no findings"})
 SEPARATOR = "|"
+MAX_CLASSES = 1000
+LONGEST_NAME = 200
+TAKEN_NAMES = frozenset({"id", "decision"})
 _VALUES = {"0": 0.0, "0.0": 0.0, "1": 1.0, "1.0": 1.0}
 
 
@@ -48,8 +52,21 @@ def almost_holds_labels(cells: "pd.Series[str]") -> tuple[int, str] | None:
     return int(strange.index[0]), str(strange.iloc[0])
 
 
+def check_classes(classes: Sequence[str], file: Path) -> None:
+    """UserError where there are more than can be learnt, or a name could be taken for something else."""
+    if len(classes) > MAX_CLASSES:
+        raise UserError(f"{file} has {len(classes)} classes; at most {MAX_CLASSES:,} are learnt")
+    for name in classes:
+        if name in TAKEN_NAMES:
+            raise UserError(f"{file}: a class cannot be called '{name}', for predictions have a column of that name")
+        if name != printable(name) or len(name) > LONGEST_NAME:
+            shown = printable(name)[:LONGEST_NAME]
+            raise UserError(f"{file}: '{shown}' is no class, for it is too long or holds control characters")
+
+
 def read_columns(table: pd.DataFrame, columns: Sequence[str], file: Path) -> LabelCells:
     """One 0/1 column a class; another value is refused by its row."""
+    check_classes(columns, file)
     values = np.empty((len(table), len(columns)), dtype=np.float32)
     for position, name in enumerate(columns):
         codes, words = pd.factorize(table[name])
@@ -88,13 +105,14 @@ def read_words(
         if name not in found and not closed:
             raise unknown(f"class in {file}, column '{cells.name}',", name, found)
     used = tuple(classes) or tuple(found)
+    _refuse_free_text(cells, codes, texts, found, file)
+    check_classes(used, file)
     for text, names in zip(texts, parts, strict=True):
         strange = [name for name in names or () if name not in used]
         if strange and (closed or task is Task.MULTI_CLASS):
             raise _refused(cells, text, file, f"'{strange[0]}' is none of the classes {', '.join(used)}")
     if set(found) - set(used):
         said.append(f"findings left out of account: {', '.join(name for name in found if name not in used)}")
-    _refuse_free_text(cells, codes, texts, found, file)
 
     column = {name: position for position, name in enumerate(used)}
     meaning = np.zeros((len(texts), len(used)), dtype=np.float32)

@@ -1,15 +1,20 @@
 """Images in an .npz file, read one by one: a file of any size takes the memory of a single image."""
 
+import math
 import re
 import zipfile
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from acpl.data.files import BadImage, Fingerprint
 from acpl.errors import UserError
 
+MAX_IMAGES = 1_000_000
+"""In each part; names have six digits."""
+MAX_LABEL_BYTES = 2**30
 _NAME = re.compile(r"(\w+)/(\d{6})\.(pgm|ppm)")
 
 
@@ -100,9 +105,7 @@ class NpzShelf:
 
     def _shape(self, part: str) -> ArrayShape:
         with zipfile.ZipFile(self.path) as file, file.open(_member(part)) as stream:
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
-            shape, column_major, dtype = read(stream)
+            shape, column_major, dtype = read_header(stream)
             start = stream.tell()
             member = file.getinfo(_member(part))
         if dtype != np.uint8 or column_major or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3):
@@ -111,7 +114,33 @@ class NpzShelf:
             )
         channels = 3 if len(shape) == 4 else 1
         images, height, width = shape[:3]
+        needed = start + images * height * width * channels
+        if min(shape) < 1 or needed != member.file_size:
+            raise UserError(f"{self.path}: {part}_images says that it is {shape}, but holds {member.file_size} bytes")
+        if images > MAX_IMAGES:
+            raise UserError(f"{self.path}: {part}_images has {images} images; at most {MAX_IMAGES:,} are read")
         return ArrayShape(images, height, width, channels, start, Fingerprint(member.file_size, member.CRC))
+
+
+def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
+    """Shape, whether columns come first, and kind of an array; ValueError where it is none."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
+    shape, column_major, dtype = read(stream)
+    return shape, column_major, dtype
+
+
+def read_labels(path: Path, part: str) -> npt.NDArray[Any]:
+    """``<part>_labels``; a header that claims more numbers than a file of images can have labels is not believed."""
+    name = f"{part}_labels.npy"
+    with zipfile.ZipFile(path) as file:
+        with file.open(name) as stream:
+            shape, _, dtype = read_header(stream)
+        if math.prod(shape) * dtype.itemsize > MAX_LABEL_BYTES:
+            raise UserError(f"{path}: {part}_labels should be whole numbers, but is {dtype} {shape}")
+        with file.open(name) as stream:
+            labels: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+    return labels
 
 
 def _member(part: str) -> str:

@@ -1,7 +1,9 @@
 """CSV tables to manifests: which column is what, and what each row says."""
 
 import csv
+import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from acpl.data.files import CONTROL, printable
 from acpl.data.label_cells import (
     LabelCells,
     almost_holds_labels,
@@ -25,7 +28,11 @@ from acpl.errors import UserError
 from acpl.settings import unknown
 from acpl.task import Task
 
-OWN_COLUMNS = ("image", "group", "part")
+OWN_COLUMNS = ("image", "group", "part", "role")
+"""What a manifest calls its own columns; 'role' is a split file's word for who is labelled."""
+MAX_TABLE_BYTES = 2**28
+"""Several million rows; a table is held in memory as a whole, at about sixteen times its length."""
+MAX_COLUMNS = 10_000
 # Names are compared in lower case with everything but letters and digits as "_"; the first that is there is taken.
 IMAGE_NAMES = (
     *("image", "image_index", "image_path", "image_file", "image_name", "image_id"),
@@ -79,10 +86,11 @@ def read_table(file: Path, columns: Columns) -> Reading:
         )
     group = find_column(cells, columns.group, GROUP_NAMES, file, "group_column")
     split = find_column(cells, columns.split, _split_names(cells), file, "split_column")
-    refuse_blank(cells, image, file)
+    for column in (image, group):
+        if column is not None:
+            refuse_blank(cells, column, file)
+            _refuse_control_characters(cells, column, file)
     refuse_duplicates(cells[image], file)
-    if group is not None:
-        refuse_blank(cells, group, file)
     parts = read_parts(cells, split, file) if split is not None else None
 
     taken = [name for name in (image, group, split) if name is not None]
@@ -97,14 +105,14 @@ def read_table(file: Path, columns: Columns) -> Reading:
     own = pd.DataFrame({"image": cells[image].astype(object)})
     own["group"] = cells[group].astype(object) if group is not None else own["image"]
     rest = cells.drop(columns=[*taken, *label_columns])
-    clashes = [name for name in rest.columns if name in OWN_COLUMNS]
-    table = pd.concat([own, rest.rename(columns={name: f"{name} (table)" for name in clashes}).apply(_numbers)], axis=1)
+    clashes = {name: _free_name(name, cells.columns) for name in rest.columns if name in OWN_COLUMNS}
+    table = pd.concat([own, rest.rename(columns=clashes).apply(_numbers)], axis=1)
 
     used = f"images from column '{image}'"
     used += f", groups from '{group}'" if group is not None else ", no group column: each image is its own group"
     used += f", parts from '{split}'" if split is not None else ""
     said = [used, *said, *labels.said, f"task: {reason}", *_unlabelled(labels.values)]
-    said += [f"the column '{name}' is kept as '{name} (table)'" for name in clashes]
+    said += [f"the column '{name}' is kept as '{other}'" for name, other in clashes.items()]
     return Reading(task, labels.classes, table.reset_index(drop=True), labels.values, parts, said)
 
 
@@ -129,7 +137,11 @@ def read_cells(file: Path) -> pd.DataFrame:
         raise UserError(f"{file}, row {number + 1} {_parser_words(str(error))}") from None
     except OSError as error:
         raise UserError(f"{file} could not be read: {error.strerror}") from None
+    if not rows:
+        raise UserError(f"{file} is empty")
     header = rows[0]
+    if len(header) > MAX_COLUMNS:
+        raise UserError(f"{file} has {len(header)} columns; at most {MAX_COLUMNS:,} are read")
     _refuse_twice(header, file)
     if len(rows) == 1:
         raise UserError(f"{file} has no rows below its header")
@@ -168,6 +180,14 @@ def refuse_blank(cells: pd.DataFrame, column: str, file: Path) -> None:
     blank = np.flatnonzero((cells[column] == "").to_numpy(dtype=bool))
     if len(blank):
         raise UserError(f"{file}, row {cells.index[blank[0]]}: column '{column}' is blank")
+
+
+def _refuse_control_characters(cells: pd.DataFrame, column: str, file: Path) -> None:
+    """Names are shown to people: none may move a terminal or break a line."""
+    wrong = np.flatnonzero(cells[column].str.contains(CONTROL).to_numpy(dtype=bool))
+    if len(wrong):
+        shown = printable(str(cells[column].iloc[wrong[0]]))[:200]
+        raise UserError(f"{file}, row {cells.index[wrong[0]]}, column '{column}': '{shown}' holds control characters")
 
 
 def refuse_duplicates(images: "pd.Series[str]", file: Path) -> None:
@@ -249,15 +269,27 @@ def _numbers(cells: "pd.Series[str]") -> "pd.Series[float] | pd.Series[str]":
 
 
 def _refuse_twice(names: Sequence[str], file: Path) -> None:
-    for name in names:
-        if name and names.count(name) > 1:
-            raise UserError(f"{file} has the column '{name}' {names.count(name)} times; each name may stand once")
+    for name, times in Counter(names).items():
+        if name and times > 1:
+            raise UserError(f"{file} has the column '{name}' {times} times; each name may stand once")
+
+
+def _free_name(name: str, taken: Iterable[str]) -> str:
+    """Another name for a column that is called like one of ours."""
+    names = set(taken)
+    while name in names:
+        name += " (table)"
+    return name
 
 
 def _separator(file: Path) -> str:
     """What stands most often in the header, outside of quotes: comma, semicolon or tab."""
+    if file.exists() and not file.is_file():  # a pipe would be waited on for ever
+        raise UserError(f"{file} is not a plain file")
     try:
         with file.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_size > MAX_TABLE_BYTES:
+                raise UserError(f"{file} is longer than the {MAX_TABLE_BYTES:,} bytes of a table that are read")
             start = stream.read(1 << 16)
     except OSError as error:
         raise UserError(f"{file} could not be read: {error.strerror}") from None

@@ -2,7 +2,9 @@
 
 The processes are started as programs of their own rather than by ``multiprocessing``: a caller's script is not run
 again in each of them, so it needs no ``if __name__ == "__main__"`` and none of them imports torch; threads of the
-caller are not forked; and when the caller is killed they read the end of their input and stop.
+caller are not forked; and when the caller is killed they read the end of their input and stop. No image is decoded in
+the caller's own process, however few there are: a codec that crashes, hangs or asks for all memory takes down a worker
+(limits.py) and its file is named.
 """
 
 import os
@@ -17,13 +19,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import IO, Generic, Protocol, TypeVar
+from typing import IO, Generic, Protocol, TypeVar, cast
+
+from acpl.data.limits import Limits
 
 CHUNK = 64
 AHEAD = 2
 DIED = (EOFError, BrokenPipeError, pickle.UnpicklingError)
-FEW = 24
-"""So many images are decoded sooner than processes are started."""
 CRASHED = "it crashed the process that decoded it"
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
@@ -43,8 +45,8 @@ class Job(Protocol[Result]):
         """The result for each of these images, by their places in ``names``."""
         ...
 
-    def crashed(self) -> Result:
-        """The result for an image that ended the process that worked on it."""
+    def failed(self, reason: str) -> Result:
+        """The result for an image that ended the process that worked on it, or ran out of its limits."""
         ...
 
 
@@ -53,14 +55,13 @@ def nothing(what: str, done: int, total: int) -> None:
 
 
 def do_all(job: Job[Result], what: str, *, workers: int | None = None, progress: Progress = nothing) -> list[Result]:
-    """Every image's result; from this process where there are few, else from as many as there are cores."""
+    """Every image's result, from as many processes as there are cores, or fewer where there are few images."""
     total = len(job.names)
+    if total == 0:
+        progress(what, 0, 0)
+        return []
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if total <= FEW:
-        results = job.do(range(total))
-        progress(what, total, total)
-        return results
     return _Crew(job, min(workers, -(-total // CHUNK))).run(what, progress)
 
 
@@ -70,17 +71,28 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not be taken for an answer
     requests = sys.stdin.buffer
-    job = pickle.load(requests)
+    job = pickle.load(requests)  # pickles come through pipes from the process that started this one  # nosec B301
+    limits = Limits.chosen()
+    limits.bound_memory()
     _send(answers, "ready")
     while True:
         try:
-            rows = pickle.load(requests)
+            rows = pickle.load(requests)  # nosec B301
         except EOFError:
             return
         try:
-            _send(answers, job.do(rows))
+            _send(answers, [_bounded(job, row, limits) for row in rows])
         except OSError as error:
             _send(answers, error)
+
+
+def _bounded(job: Job[Result], row: int, limits: Limits) -> Result:
+    """One image's result; out of memory is its own fault, and out of time the end of this process."""
+    with limits.bound_time():
+        try:
+            return job.do(range(row, row + 1))[0]
+        except MemoryError:
+            return job.failed(limits.too_large)
 
 
 class _Crew(Generic[Result]):
@@ -89,6 +101,7 @@ class _Crew(Generic[Result]):
     def __init__(self, job: Job[Result], workers: int) -> None:
         self.job = job
         self.workers = workers
+        self.limits = Limits.chosen()
         self.results: list[Result | None] = [None] * len(job.names)
         self.waiting: queue.SimpleQueue[range] = queue.SimpleQueue()
         for start in range(0, len(job.names), CHUNK):
@@ -110,7 +123,7 @@ class _Crew(Generic[Result]):
                         future.result()
             finally:
                 self._stop()
-        return [result for result in self.results if result is not None]
+        return cast(list[Result], self.results)  # a slot is None only until its image is done
 
     def _work(self) -> None:
         worker = None
@@ -125,9 +138,9 @@ class _Crew(Generic[Result]):
                     self._note(asked[0], worker.ask(asked))
                     asked.popleft()
                 except DIED:
-                    self._dismiss(worker)
+                    reason = self.limits.reason(self._dismiss(worker), CRASHED)
                     worker = None
-                    self._blame(asked)
+                    self._blame(asked, reason)
         finally:
             if worker is not None:
                 self._dismiss(worker)
@@ -138,11 +151,11 @@ class _Crew(Generic[Result]):
             while len(asked) < AHEAD:
                 asked.append(self.waiting.get_nowait())
 
-    def _blame(self, asked: deque[range]) -> None:
+    def _blame(self, asked: deque[range], reason: str) -> None:
         """A worker died over the first of these: each row is tried alone, and one that kills again is bad."""
         guilty = asked.popleft()
         if len(guilty) == 1:
-            self._note(guilty, [self.job.crashed()])
+            self._note(guilty, [self.job.failed(reason)])
         else:
             for row in guilty:
                 self.waiting.put(range(row, row + 1))
@@ -163,10 +176,10 @@ class _Crew(Generic[Result]):
         worker.brief()
         return worker
 
-    def _dismiss(self, worker: "_Worker[Result]") -> None:
+    def _dismiss(self, worker: "_Worker[Result]") -> int:
         with self.lock:
             self.running.discard(worker)
-        worker.end()
+        return worker.end()
 
     def _stop(self) -> None:
         with self.lock:
@@ -179,7 +192,7 @@ class _Worker(Generic[Result]):
     def __init__(self, job: Job[Result]) -> None:
         self.job = job
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 — open as long as the process runs
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # Python itself, with arguments of our own  # nosec B603
             [sys.executable, "-c", START, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -195,7 +208,7 @@ class _Worker(Generic[Result]):
         """Give it the job; wait until it is ready."""
         try:
             _send(self.requests, self.job)
-            pickle.load(self.answers)
+            pickle.load(self.answers)  # nosec B301
         except DIED:
             self.process.wait()
             self.log.seek(0)
@@ -208,7 +221,7 @@ class _Worker(Generic[Result]):
         while self.sent < len(asked):
             _send(self.requests, asked[self.sent])
             self.sent += 1
-        answer: list[Result] | OSError = pickle.load(self.answers)
+        answer: list[Result] | OSError = pickle.load(self.answers)  # nosec B301
         self.sent -= 1
         if isinstance(answer, OSError):
             raise answer
@@ -217,12 +230,14 @@ class _Worker(Generic[Result]):
     def kill(self) -> None:
         self.process.kill()
 
-    def end(self) -> None:
+    def end(self) -> int:
+        """Let it go; its exit code."""
         with suppress(BrokenPipeError):
             self.requests.close()
         self.answers.close()
-        self.process.wait()
+        code = self.process.wait()
         self.log.close()
+        return code
 
 
 def _send(pipe: IO[bytes], message: object) -> None:

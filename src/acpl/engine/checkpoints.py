@@ -3,7 +3,6 @@
 import hashlib
 import io
 import math
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from acpl.engine.writing import told, write_whole
 
 KEPT = 2
 _MARK = b"acpl checkpoint 1\n"
@@ -105,18 +106,12 @@ class Checkpoints:
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)  # plain tensors, numbers and names: read back without running code
         payload = buffer.getvalue()
-        self.folder.mkdir(exist_ok=True)
         target = self.folder / f"{steps:08d}.pt"
-        beside = target.with_suffix(".part")
-        with beside.open("wb") as file:
-            file.write(_MARK + hashlib.sha256(payload).digest())
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-        _sync_folder(self.folder)
+        with told(target):
+            self.folder.mkdir(exist_ok=True)
+        write_whole(target, _MARK + hashlib.sha256(payload).digest() + payload)
         for old in self._files()[:-KEPT]:
-            old.unlink()
+            old.unlink(missing_ok=True)
         self._written = time.monotonic()
 
     def newest(self) -> Path | None:
@@ -147,12 +142,3 @@ def _read(file: Path) -> dict[str, Any] | None:
     # The generators' states must lie on the CPU; optimiser and networks move what they take to their own device.
     state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     return state
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is only sure once its folder is synced."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

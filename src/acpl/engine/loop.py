@@ -20,6 +20,15 @@ from acpl.engine.monitor import Monitor
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.step import TrainingStep, Workbench, epoch_order, fresh_optimiser, kind, rate, restart, set_rate
 from acpl.engine.stopping import Stop, Stopped
+from acpl.engine.trouble import (
+    Trouble,
+    batch_size_that_fits,
+    collapsed,
+    is_out_of_memory,
+    nan_sentence,
+    out_of_memory,
+    selection_of_none_or_all,
+)
 from acpl.errors import UserError
 from acpl.evaluation import auroc, defined_mean
 from acpl.models import Classifier
@@ -74,7 +83,13 @@ class Trainer:
             if not self.place.inside:
                 self.folder.append_event({"event": "stage", "stage": index, "name": stage.name, **summary})
                 self.place.enter(summary)
-            score = self._train(method, stage)
+                self._mention(selection_of_none_or_all(stage.name, summary))
+            try:
+                score = self._train(method, stage)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise self._too_large(method, stage) from None
             method.after_stage(index)
             if stage.snapshot:
                 self.folder.write_weights(stage.name, method.networks().predictor.state_dict())
@@ -164,28 +179,51 @@ class Trainer:
             if now - self._losses_read > LOSSES_EVERY:
                 self._losses_read = now
                 self.monitor.step(step.losses())
-                self._refuse_nan(step, orders)
+                self._refuse_nan(stage, step, orders)
             else:
                 self.monitor.step({})
             if self.stop.asked and place.step < steps:
+                self._refuse_nan(stage, step, orders)
                 place.remember(step.totals(), bench.generator)
                 self._save(method)
                 raise Stopped(self.folder.path, place.steps)
-        self._refuse_nan(step, orders)
+        self._refuse_nan(stage, step, orders)
         return {name: total / steps for name, total in step.totals().items()}
 
-    def _refuse_nan(self, step: TrainingStep, orders: Mapping[str, Tensor]) -> None:
+    def _refuse_nan(self, stage: Stage, step: TrainingStep, orders: Mapping[str, Tensor]) -> None:
         bad = step.first_bad()
         if bad is None:
             return
-        ids = ", ".join(f"{name} {order[bad].tolist()}" for name, order in orders.items())
+        names = [name for name, total in step.totals().items() if not math.isfinite(total)]
         number = self.place.steps - self.place.step + bad + 1
-        saved = self.checkpoints.newest()
-        good = f"the last good checkpoint is {saved}" if saved is not None else "there is no checkpoint before it"
-        raise UserError(
-            f"the loss is not a number at step {number} (batch ids: {ids}); {good}; "
-            "a smaller learning_rate or precision 32 may help"
-        )
+        ids = {name: order[bad] for name, order in orders.items()}
+        rate_now, mixed = self.bench.config.learning_rate, self.bench.device.mixed
+        raise UserError(nan_sentence(number, stage.name, names, ids, self.checkpoints.newest(), rate_now, mixed=mixed))
+
+    def _mention(self, trouble: Trouble | None) -> None:
+        if trouble is not None:
+            self.monitor.say(trouble.sentence)
+            self.folder.append_event(trouble.event())
+
+    def _too_large(self, method: Method, stage: Stage) -> UserError:
+        """What to say of a step that did not fit, and which batch size would."""
+        device, config = self.bench.device, self.bench.config
+        self._steps.clear()
+        self._inferences.clear()
+        if device.torch.type == "cuda":
+            torch.cuda.empty_cache()
+        shown = sum(draw.batch_size * len(draw.views) for draw in stage.draws.values())
+        network = copy.deepcopy(method.networks().predictor).requires_grad_(True).train()
+        store = self.bench.store
+
+        def attempt(size: int) -> None:
+            count = math.ceil(size * shown / config.batch_size)
+            images = torch.zeros(count, store.channels, store.size, store.size, device=device.torch)
+            with device.autocast():
+                network(images).logits.float().sum().backward()  # type: ignore[no-untyped-call]
+
+        fits = batch_size_that_fits(config.batch_size, attempt)
+        return out_of_memory(str(device.torch), config.batch_size, store.size, fits, self.checkpoints.newest())
 
     def _step_for(self, method: Method, stage: Stage) -> TrainingStep:
         """The step for a stage; its optimiser has seen nothing yet, unless the run goes on inside the stage."""
@@ -204,7 +242,9 @@ class Trainer:
     def _validate(self, networks: Networks) -> float:
         if len(self.validation_ids) == 0:
             return math.nan
-        value = float(defined_mean(auroc(*self.on_validation(networks.predictor))))
+        truth, said = self.on_validation(networks.predictor)
+        self._mention(collapsed(said, truth, self.classes[: truth.shape[1]], self.task))
+        value = float(defined_mean(auroc(truth, said)))
         if value > self.place.best_score:
             self.place.best_score = value
             if self._best is None:

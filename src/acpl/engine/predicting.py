@@ -1,9 +1,7 @@
 """A trained network's word on images it has not seen: those of a part, or files that a user names."""
 
-import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +11,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from acpl.data.decode import BadImage, Decoding, decode
+from acpl.data.decode import Decoding
+from acpl.data.decode_job import PixelJob
 from acpl.data.files import SUFFIXES, ImageFiles
 from acpl.data.store import BadFile, ImageStore
-from acpl.data.workers import Progress, nothing
+from acpl.data.workers import Progress, do_all, nothing
 from acpl.engine.device import Device
 from acpl.engine.inference import BATCH, Inference
 from acpl.engine.run_folder import ModelCard, RunFolder
@@ -48,13 +47,21 @@ class Predictor(NamedTuple):
         network.load_state_dict(folder.read_weights(name))
         return cls(network.to(chosen.torch).eval(), card, chosen)
 
+    def inference(self, images: ImageStore) -> Inference:
+        """Looks at the images of this store by id."""
+        return Inference(
+            self.network,
+            images,
+            task=Task(self.card.task),
+            mean=torch.tensor(self.card.mean, device=self.device.torch),
+            std=torch.tensor(self.card.std, device=self.device.torch),
+            device=self.device,
+        )
+
     def __call__(self, images: ImageStore, ids: Tensor) -> Floats:
         """(samples, classes) probabilities of these ids in their order."""
-        mean = torch.tensor(self.card.mean, device=self.device.torch)
-        std = torch.tensor(self.card.std, device=self.device.torch)
-        look = Inference(self.network, images, task=Task(self.card.task), mean=mean, std=std, device=self.device)
-        views = look(ids)
-        reported: Floats = views.probabilities[:, : len(self.card.classes)].double().cpu().numpy()
+        probabilities = self.inference(images)(ids).probabilities
+        reported: Floats = probabilities[:, : len(self.card.classes)].double().cpu().numpy()
         return reported
 
 
@@ -132,17 +139,10 @@ def prediction_table(ids: Sequence[str], probabilities: Floats, card: ModelCard)
 def _decoded(files: list[NamedFile], card: ModelCard) -> Iterator[tuple[list[str], list[Tensor], list[BadFile]]]:
     """Ids, pixels and what could not be read, a batch of files at a time: no more pixels than that are held."""
     how = Decoding(card.size, card.channels, card.aspect)
-
-    def read(file: NamedFile) -> Tensor | BadFile:
-        try:
-            return torch.from_numpy(decode(file.files.read(file.name), how))
-        except BadImage as reason:
-            return BadFile(file.id, str(reason))
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(files), BATCH):
-            chunk = files[start : start + BATCH]
-            found = list(zip(chunk, pool.map(read, chunk), strict=True))
-            good = [(file.id, image) for file, image in found if isinstance(image, Tensor)]
-            bad = [image for _, image in found if isinstance(image, BadFile)]
-            yield [name for name, _ in good], [image for _, image in good], bad
+    for start in range(0, len(files), BATCH):
+        chunk = files[start : start + BATCH]
+        job = PixelJob([file.files for file in chunk], [file.name for file in chunk], how)
+        found = list(zip(chunk, do_all(job, "decoding"), strict=True))
+        good = [(file.id, torch.from_numpy(pixels)) for file, pixels in found if not isinstance(pixels, str)]
+        bad = [BadFile(file.id, reason) for file, reason in found if isinstance(reason, str)]
+        yield [name for name, _ in good], [image for _, image in good], bad

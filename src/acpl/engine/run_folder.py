@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +16,12 @@ from torch import Tensor
 
 from acpl.config import Config, ThresholdRule
 from acpl.data.decode import Aspect
+from acpl.engine.writing import append_line, told, whole_lines, write_whole
 from acpl.errors import UserError
+from acpl.settings import read_yaml
 from acpl.task import Task
+
+__all__ = ["ModelCard", "RunFolder", "write_whole"]
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class RunFolder:
 
     def config(self) -> Config:
         """What the run was asked to do."""
-        return Config.parse(yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8")))
+        return Config.parse(read_yaml(self.path / "config.yaml"))
 
     def write_split(self, table: pd.DataFrame) -> None:
         """``split.csv``: id, image, role."""
@@ -126,8 +131,7 @@ class RunFolder:
 
     def append_event(self, event: Mapping[str, Any]) -> None:
         """One line of ``events.jsonl``."""
-        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event, allow_nan=True) + "\n")
+        append_line(self.path / "events.jsonl", json.dumps(event, allow_nan=True))
 
     def events_size(self) -> int:
         """How many bytes ``events.jsonl`` has."""
@@ -140,9 +144,10 @@ class RunFolder:
             os.truncate(self.path / "events.jsonl", size)
 
     def events(self) -> list[dict[str, Any]]:
-        """Every event in order."""
+        """Every event in order; a last one that a crash cut off is none."""
         file = self.path / "events.jsonl"
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+        with _damage(file):
+            return [json.loads(line) for line in whole_lines(file)] if file.exists() else []
 
     def write_stage(self, index: int, columns: Mapping[str, Tensor], classes: list[str]) -> None:
         """``stages/NN.parquet``: a row a candidate; a column a class where a value has classes."""
@@ -153,11 +158,12 @@ class RunFolder:
                 flat[name] = array
             else:
                 flat |= {f"{name}.{label}": array[:, column] for column, label in enumerate(classes)}
-        (self.path / "stages").mkdir(exist_ok=True)
         target = self.path / "stages" / f"{index:02d}.parquet"
-        beside = target.with_suffix(".part")
-        pd.DataFrame(flat).to_parquet(beside, index=False)
-        beside.replace(target)
+        content = BytesIO()
+        pd.DataFrame(flat).to_parquet(content, index=False)
+        with told(target):
+            target.parent.mkdir(exist_ok=True)
+        write_whole(target, content.getvalue())
 
     def write_weights(self, name: str, weights: Mapping[str, Tensor]) -> None:
         """``NAME.safetensors``: weights that cannot run code."""
@@ -169,7 +175,9 @@ class RunFolder:
         """The weights under this name."""
         from safetensors.torch import load_file
 
-        loaded: dict[str, Tensor] = load_file(self.path / f"{name}.safetensors")
+        file = self.path / f"{name}.safetensors"
+        with _damage(file):
+            loaded: dict[str, Tensor] = load_file(file)
         return loaded
 
     def weight_names(self) -> list[str]:
@@ -182,18 +190,21 @@ class RunFolder:
 
     def card(self) -> ModelCard:
         """What ``model.json`` says."""
-        return ModelCard(**json.loads((self.path / "model.json").read_text(encoding="utf-8")))
+        file = self.path / "model.json"
+        with _damage(file):
+            return ModelCard(**json.loads(file.read_text(encoding="utf-8")))
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """A JSON file for people and programs."""
         write_whole(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """A file that is there whole or not at all: written beside, synced, renamed."""
-    beside = path.with_name(path.name + ".part")
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+@contextmanager
+def _damage(file: Path) -> Iterator[None]:
+    """Whatever is raised while a run's file is read, as one sentence that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{file} could not be read: {error.strerror or error}") from None
+    except Exception as error:  # safetensors, json and a dataclass each have their own
+        raise UserError(f"{file} is damaged: {' '.join(str(error).split())[:200]}") from None

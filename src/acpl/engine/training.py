@@ -27,6 +27,7 @@ from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.step import Workbench
 from acpl.engine.stopping import Stop
 from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
+from acpl.engine.trouble import labels_that_teach_little
 from acpl.errors import UserError
 from acpl.models import Classifier, WeightAverage, build_classifier, check_backbone, expected_statistics
 from acpl.task import Task
@@ -137,6 +138,9 @@ def _train(config: Config, folder: RunFolder, monitor: Monitor) -> None:
     )
     method = algorithms.find(config.method)(settings, context)
 
+    troubles = labels_that_teach_little(
+        manifest.labels[(split["role"] == "labelled").to_numpy()], manifest.classes, manifest.task
+    )
     checkpoints = Checkpoints(folder.path / "checkpoints", config.checkpoint_minutes)
     state, broken = checkpoints.read()
     for checkpoint in broken:
@@ -145,6 +149,9 @@ def _train(config: Config, folder: RunFolder, monitor: Monitor) -> None:
     folder.write_split(split)
     if state is None:
         folder.cut_events(0)
+        for trouble in troubles:
+            monitor.say(trouble.sentence)
+            folder.append_event(trouble.event())
     monitor.say(
         f"{config.data}: {len(pools.labelled)} labelled, {len(pools.unlabelled)} unlabelled, "
         f"{int(validation.sum())} validation images; {manifest.task}, {reported} classes; {device.torch}"

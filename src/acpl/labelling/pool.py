@@ -15,12 +15,10 @@ from acpl.data.manifest import Manifest
 from acpl.data.sources import Source
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
-from acpl.engine.inference import infer
 from acpl.engine.predicting import Predictor
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import source_of
 from acpl.errors import UserError
-from acpl.task import Task
 
 NEIGHBOURS = 10
 
@@ -81,18 +79,11 @@ def look(pool: Pool, *, device: str = "auto") -> Sight:
 
     The anchors are the images that a person labelled: what the method pseudo-labelled is what is to be checked.
     """
-    predictor = Predictor.load(pool.folder, device=device)
-    seen = {}
-    for name, rows in (("labelled", pool.labelled), ("unlabelled", pool.unlabelled)):
-        seen[name] = infer(
-            predictor.network,
-            pool.images,
-            torch.from_numpy(pool.manifest.ids[rows]),
-            task=Task(pool.card.task),
-            mean=torch.tensor(pool.card.mean, device=predictor.device.torch),
-            std=torch.tensor(pool.card.std, device=predictor.device.torch),
-            device=predictor.device,
-        )
+    look_at = Predictor.load(pool.folder, device=device).inference(pool.images)
+    seen = {
+        name: look_at(torch.from_numpy(pool.manifest.ids[rows]))
+        for name, rows in (("labelled", pool.labelled), ("unlabelled", pool.unlabelled))
+    }
     similarity, index = functional.nearest(
         seen["unlabelled"].features, seen["labelled"].features, _neighbours(pool.config, pool)
     )

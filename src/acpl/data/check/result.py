@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from acpl.data.files import printable
 from acpl.task import Task
 
 Severity = Literal["spoils", "note"]
@@ -18,6 +19,17 @@ class Finding:
     says: str
     """One sentence for people."""
     items: list[dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        """File names come from strangers; none may move a terminal."""
+        harmless = [{key: _printable(value) for key, value in item.items()} for item in self.items]
+        object.__setattr__(self, "items", harmless)
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_printable(part) for part in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from acpl.data.decode import FORMATS, Decoding, decode
 from acpl.data.dicom import looks_like_dicom
 from acpl.data.files import BadImage, ImageFiles
 from acpl.data.manifest import Manifest
-from acpl.data.workers import CRASHED, Progress, do_all
+from acpl.data.workers import Progress, do_all
 
 if TYPE_CHECKING:
     from acpl.data.sources import Source
@@ -67,9 +67,9 @@ class Looking(NamedTuple):
         """What is seen of these files."""
         return [look_at(self.files, self.names[row]) for row in rows]
 
-    def crashed(self) -> Seen:
+    def failed(self, reason: str) -> Seen:
         """A reason and nothing else."""
-        return Seen(reason=CRASHED)
+        return Seen(reason=reason)
 
 
 def look_at(files: ImageFiles, name: str) -> Seen:

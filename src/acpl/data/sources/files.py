@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from acpl.data.decode import Decoding, is_grey
-from acpl.data.files import BadImage, ImageFiles
+from acpl.data.decode import Decoding
+from acpl.data.decode_job import GreyJob
+from acpl.data.files import BadImage, ImageFiles, printable
 from acpl.data.manifest import Manifest, Part
 from acpl.data.sources import Dataset, SourceOptions
 from acpl.data.store import BadFile, ImageStore, build_store
+from acpl.data.workers import do_all
 from acpl.errors import UserError
 
 COLOUR_SAMPLE = 64
@@ -52,7 +54,7 @@ class FileSource:
         )
         unreadable = {file.name: file.reason for file in built.bad}
         bad |= {row: unreadable[name] for row, name in stored.items() if name in unreadable}
-        listed = [BadFile(names[row], bad[row]) for row in sorted(bad)]
+        listed = [BadFile(printable(names[row]), bad[row]) for row in sorted(bad)]
         if bad and not self.options.skip_bad:
             raise _refusal(listed, len(names))
         if bad and len(bad) == len(names):
@@ -70,7 +72,7 @@ class FileSource:
     def _nothing_found(self, names: Sequence[str], bad: dict[int, str]) -> UserError:
         return UserError(
             f"none of the {len(names)} images that {self.options.data} names is in {self.files.path}; the first is "
-            f"'{names[0]}' ({bad[0]}); 'images' says which folder or zip the names are relative to"
+            f"'{printable(names[0])}' ({bad[0]}); 'images' says which folder or zip the names are relative to"
         )
 
 
@@ -96,15 +98,9 @@ def find_files(files: ImageFiles, names: Sequence[str]) -> tuple[dict[int, str],
 def all_grey(files: ImageFiles, stored: Sequence[str]) -> bool:
     """Whether a spread-out sample of at most 64 of these images is grey; bad ones do not count."""
     chosen = np.unique(np.linspace(0, len(stored) - 1, min(COLOUR_SAMPLE, len(stored))).astype(int))
-    grey = []
-    for position in chosen:
-        try:
-            grey.append(is_grey(files.read(stored[position])))
-        except BadImage:
-            continue
-        if not grey[-1]:
-            return False
-    return bool(grey)
+    seen = do_all(GreyJob(files, [stored[position] for position in chosen]), "looking for colour")
+    known = [grey for grey in seen if grey is not None]
+    return bool(known) and all(known)
 
 
 def cache_folder(options: SourceOptions) -> Path:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from acpl.data.files import ImageFiles
+from acpl.data.label_cells import check_classes
 from acpl.data.manifest import Part, part_of
 from acpl.data.sources import SourceOptions, chestxray14, isic2018
 from acpl.data.sources.downloads import find_below
@@ -44,6 +45,7 @@ def open_folder(path: Path, options: SourceOptions) -> FileSource:
     if options.task is Task.MULTI_LABEL:
         raise UserError(f"{path} has one subfolder a class, which is multi-class; multi-label needs a CSV table")
     classes = options.classes or tuple(found)
+    check_classes(classes, path)
     kept = {name: place for name, place in inside.items() if place.folder in {"", *classes}}
 
     labels = np.zeros((len(kept), len(classes)), dtype=np.float32)

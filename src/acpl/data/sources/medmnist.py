@@ -3,7 +3,6 @@
 import importlib
 import os
 import sys
-import zipfile
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -15,7 +14,7 @@ import pandas as pd
 
 from acpl.data.files import ImageFiles
 from acpl.data.manifest import Labels, Part
-from acpl.data.npz import NpzShelf
+from acpl.data.npz import NpzShelf, read_labels
 from acpl.data.sources import MEDMNIST, SourceOptions
 from acpl.data.sources.downloads import choose_classes
 from acpl.data.sources.files import FileSource
@@ -38,9 +37,10 @@ def open_medmnist(name: str, options: SourceOptions) -> FileSource:
     file = _find(name, options)
     try:
         shelf = NpzShelf(file, tuple(PARTS))
-        with np.load(file, allow_pickle=False) as arrays:
-            given = {part: arrays[f"{part}_labels"] for part in PARTS}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        given = {part: read_labels(file, part) for part in PARTS}
+    except UserError:
+        raise
+    except Exception as error:  # a damaged file leads zipfile, zlib and NumPy to errors of many kinds
         raise UserError(f"{file} is not a MedMNIST file: {' '.join(str(error).split())}") from None
     for part in PARTS:
         if given[part].ndim != 2 or len(given[part]) != shelf.shapes[part].images:
