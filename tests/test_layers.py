@@ -14,7 +14,7 @@ MAY_KNOW = {
     "models": LEAVES,
     "algorithms": LEAVES | {"functional", "models", "data"},
     "config": LEAVES | {"algorithms"},
-    "engine": LEAVES | {"algorithms", "config", "data", "evaluation", "models"},
+    "engine": LEAVES | {"algorithms", "config", "data", "evaluation", "functional", "models"},
     "report": set(),
     "api": LEAVES | {"algorithms", "config", "data", "engine", "report"},
     "cli": LEAVES | {"algorithms", "api", "config", "engine", "experiments", "report"},

@@ -181,6 +181,7 @@ class ACPL:
 
         k = settings.neighbours(self.context.fraction)
         similarity, forward, backward = functional.mutual_nearest(unlabelled.features, anchors.features, k)
+        nearest = pools.anchors[forward[:, :3].cpu()]
         density = functional.density(similarity)
         if settings.density == "min-max":
             density = functional.min_max(density)
@@ -225,6 +226,7 @@ class ACPL:
             "pseudo_label": torch.where(chosen[:, None], labels, torch.nan),
             "connections": links,
             "joined_anchors": joined,
+            **{f"nearest_{place + 1}": anchor for place, anchor in enumerate(nearest.T)},
         }
         return Record(summary, columns)
 

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,12 @@ from acpl.config import Config
 from acpl.data.augment import Augmentation, augment_as, normalise
 from acpl.data.pools import Pools
 from acpl.data.store import ImageStore
+from acpl.engine.clock import Clock
 from acpl.engine.device import Device, seed_everything
+from acpl.engine.feature_sample import FeatureSample
 from acpl.engine.inference import infer
 from acpl.engine.monitor import Monitor
+from acpl.engine.reporting import keep_features
 from acpl.engine.run_folder import RunFolder
 from acpl.evaluation import auroc, defined_mean
 from acpl.models import Classifier
@@ -44,24 +48,30 @@ class Trainer:
     std: Tensor
     folder: RunFolder
     monitor: Monitor
+    clock: Clock = field(default_factory=Clock)
     steps: int = 0
     images_shown: int = 0
     _best: Classifier | None = None
     _best_score: float = -math.inf
+    _seen: FeatureSample = field(default_factory=FeatureSample)
     _started: float = field(default_factory=time.perf_counter)
 
     def fit(self, method: Method) -> Classifier:
         """Train to the end; the network that is kept: the last predictor, or the best on validation."""
         index = 0
         while True:
-            record = method.before_stage(index, self)
+            self._seen = FeatureSample()
+            with self.clock("selection"):
+                record = method.before_stage(index, self)
             if record is not None and record.candidates:
                 self.folder.write_stage(index, record.candidates, self.classes)
+                keep_features(self.folder, index, self._seen)
             stage = method.stage(index)
             if stage is None:
                 break
             summary = dict(record.summary) if record is not None else {}
-            self.folder.append_event({"event": "stage", "stage": index, "name": stage.name, **summary})
+            planned = {"steps": stage.steps, "epoch_steps": stage.epoch_steps}
+            self._tell({"event": "stage", "stage": index, "name": stage.name, **planned, **summary})
             score = self._train(method, stage, index)
             method.after_stage(index)
             if stage.snapshot:
@@ -75,7 +85,18 @@ class Trainer:
 
     def __call__(self, network: Classifier, ids: Tensor) -> Views:
         """What ``network`` says of these samples: the method's look at the pools."""
-        return infer(network, self.images, ids, task=self.task, mean=self.mean, std=self.std, device=self.device)
+        views = infer(
+            network,
+            self.images,
+            ids,
+            task=self.task,
+            mean=self.mean,
+            std=self.std,
+            device=self.device,
+            progress=self.monitor.progress,
+        )
+        self._seen.note(ids, views.features)
+        return views
 
     def on_validation(self, network: Classifier) -> tuple[Floats, Floats]:
         """Truth and what ``network`` says of the validation images, both (images, classes)."""
@@ -102,18 +123,27 @@ class Trainer:
         while done < stage.steps:
             steps = min(stage.epoch_steps, stage.steps - done)
             networks.trained.train()
-            losses = self._epoch(method, stage, optimiser, index, epoch, done, steps)
+            self.monitor.epoch(epoch + 1, steps)
+            with self.clock("training"):
+                losses = self._epoch(method, stage, optimiser, index, epoch, done, steps)
             done += steps
             epoch += 1
             last = done >= stage.steps
             if last or (self.config.validate_every and epoch % self.config.validate_every == 0):
-                score = self._validate(networks)
-            event = {"event": "epoch", "stage": index, "epoch": epoch, "step": self.steps, "losses": losses}
+                with self.clock("validation"):
+                    score = self._validate(networks)
+            event: dict[str, Any] = {
+                "event": "epoch",
+                "stage": index,
+                "epoch": epoch,
+                "step": self.steps,
+                "losses": losses,
+            }
             event["images"] = self.images_shown
             if last or self.config.validate_every:
                 event["validation_auroc"] = score
             event["seconds"] = round(time.perf_counter() - self._started, 3)
-            self.folder.append_event(event)
+            self._tell(event)
         self.monitor.end()
         return score
 
@@ -165,6 +195,12 @@ class Trainer:
         optimiser.zero_grad(set_to_none=True)
         method.after_step(batch)
         return {name: loss.detach() for name, loss in losses.items()}
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        """Write an event down, with the time by part so far, and let the monitor know."""
+        event["time"] = self.clock.parts()
+        self.folder.append_event(event)
+        self.monitor.event(event)
 
     def _validate(self, networks: Networks) -> float:
         if len(self.validation_ids) == 0:

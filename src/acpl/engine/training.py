@@ -16,9 +16,11 @@ from acpl.data.pools import Pools
 from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum, draw_labelled
 from acpl.data.workers import Progress, nothing
+from acpl.engine.clock import Clock
 from acpl.engine.device import Device, seed_everything
 from acpl.engine.loop import Trainer
 from acpl.engine.monitor import Monitor
+from acpl.engine.reporting import gather_training
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
 from acpl.errors import UserError
@@ -38,7 +40,9 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
     source = source_of(config, monitor.progress)
     for sentence in source.said:
         monitor.say(sentence)
-    dataset = source.open(("train", "validation"))
+    clock = Clock()
+    with clock("opening images"):
+        dataset = source.open(("train", "validation"))
     for file in dataset.bad:
         monitor.say(f"left out: {file.name}: {file.reason}")
     manifest = dataset.manifest
@@ -92,6 +96,7 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
     folder = RunFolder.create(out)
     folder.write_config(config.model_copy(update={"split_checksum": fingerprint}))
     folder.write_split(split)
+    monitor.opened(folder.path, config.model_dump(mode="json"))
     monitor.say(
         f"{config.data}: {len(pools.labelled)} labelled, {len(pools.unlabelled)} unlabelled, "
         f"{int(validation.sum())} validation images; {manifest.task}, {reported} classes; {device.torch}"
@@ -109,10 +114,12 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
         std=torch.tensor(std, device=device.torch),
         folder=folder,
         monitor=monitor,
+        clock=clock,
     )
     kept = trainer.fit(method)
     folder.write_card(_with_thresholds(card, trainer, kept))
     folder.write_weights("model", kept.state_dict())
+    gather_training(folder, dataset, device=str(device.torch), clock=clock)
     return folder
 
 
