@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from acpl.api import check_data, evaluate, methods, predict, presets, train
+    from acpl.api import check_data, evaluate, make_report, methods, predict, presets, train, watch
     from acpl.config import Config
     from acpl.errors import UserError
     from acpl.experiments.comparison import compare
@@ -21,10 +21,12 @@ __all__ = [
     "check_data",
     "compare",
     "evaluate",
+    "make_report",
     "methods",
     "predict",
     "presets",
     "train",
+    "watch",
 ]
 
 _HOME = {"Config": "acpl.config", "UserError": "acpl.errors", "compare": "acpl.experiments.comparison"}

@@ -90,7 +90,7 @@ class Chart:
         path = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in edge)
         self.add(f'<polygon class="band" style="fill:var(--series-{colour})" points="{path}"/>')
 
-    def bar(self, x: Span, y: Span, colour: int, *, hint: str = "", kind: str = "bar") -> None:
+    def bar(self, x: Span, y: Span, colour: int, *, hint: str = "", kind: str = "fill") -> None:
         """A filled rectangle; ``hint`` is shown when it is pointed at."""
         left, right, top, bottom = self.x(x[0]), self.x(x[1]), self.y(y[1]), self.y(y[0])
         title = f"<title>{escape(hint)}</title>" if hint else ""
@@ -111,7 +111,7 @@ class Chart:
     def svg(self, legend: Sequence[tuple[str, int]] = ()) -> Markup:
         """The drawing, and below it what its colours mean."""
         head = (
-            f'<svg viewBox="0 0 {self.width} {self.height}" style="max-width:{self.width * 1.2:.0f}px" '
+            f'<svg viewBox="0 0 {self.width} {self.height}" style="max-width:{self.width * 1.12:.0f}px" '
             f'role="img" aria-label="{escape(self.alt)}">'
         )
         return Markup(head + "".join(self._parts) + "</svg>") + legend_of(legend)

@@ -24,7 +24,7 @@ class Interval(NamedTuple):
     note: str = ""
 
 
-def forest(rows: Sequence[Interval], *, alt: str, x_label: str, zero: bool = False, width: int = 520) -> Markup:
+def forest(rows: Sequence[Interval], *, alt: str, x_label: str, zero: bool = False, width: int = 420) -> Markup:
     """A row a figure: its name, its interval as a bar on a common axis, its numbers."""
     ends = [value for row in rows for value in (row.point, row.low, row.high) if value is not None]
     low, high = span([*ends, 0.0] if zero else ends, 0.08)
@@ -104,7 +104,7 @@ def density_histogram(density: Mapping[str, Any]) -> Markup:
             if count:
                 hint = f"{count:,} of {names[level]} information from {edges[place]:.3f} to {edges[place + 1]:.3f}"
                 across = (edges[place], edges[place + 1])
-                chart.bar(across, (base, base + count), colours[level], hint=hint, kind="bar soft")
+                chart.bar(across, (base, base + count), colours[level], hint=hint, kind="fill soft")
                 base += count
     for level, curve in enumerate(curves):
         chart.line([(x, min(y, top * 1.05)) for x, y in curve], colours[level])

@@ -59,10 +59,14 @@ class RunData:
         return list(self.evaluation["positives"]) if self.evaluation else []
 
 
-def read_run(run: Path) -> RunData:
-    """Everything in the folder that the page shows; the test part's figures where they were made, else validation's."""
+def read_run(run: Path, part: str | None = None) -> RunData:
+    """Everything in the folder that the page shows.
+
+    ``part`` says whose figures; without it the test part's where they were made, else validation's.
+    """
     events = read_events(run / "events.jsonl")
-    part = next((p for p in ("test", "validation") if (run / f"evaluation{_suffix(p)}.json").exists()), None)
+    parts = ("test", "validation") if part is None else (part,)
+    part = next((p for p in parts if (run / f"evaluation{_suffix(p)}.json").exists()), None)
     return RunData(
         path=run,
         config=yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")),

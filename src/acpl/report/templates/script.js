@@ -22,7 +22,7 @@
   const source = document.getElementById("data");
   if (!source) return;
   const data = JSON.parse(source.textContent);
-  const PAGE = 12;
+  const PAGE = innerWidth < 600 ? 6 : 12;
   const many = data.task === "multi-label";
 
   /* Every text goes in as text: a label or a file name that looks like HTML stays what it is. */
