@@ -15,7 +15,14 @@ from typing import Any, Self
 
 EXECUTABLE = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"),
+    *(
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--hide-scrollbars",
+    ),
     *("--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe"),
 )
 
@@ -23,7 +30,9 @@ FLAGS = (
 class Page:
     """One tab, opened on a file; ``errors`` are what its console complained of and what it failed to load."""
 
-    def __init__(self, file: Path, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = "") -> None:
+    def __init__(
+        self, file: Path, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = ""
+    ) -> None:
         assert EXECUTABLE is not None
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -60,7 +69,9 @@ class Page:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.terminate()
         self._process.wait(timeout=20)
         os.close(self._in)

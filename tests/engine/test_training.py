@@ -43,6 +43,7 @@ def test_the_run_folder_is_the_one_the_documents_describe(chest_run: Path) -> No
         "model.json",
         "evaluation.json",
         "predictions.csv",
+        "report",
         "report.html",
     }
     assert [path.name for path in sorted((chest_run / "checkpoints").iterdir())] == ["01.pt", "02.pt"]
