@@ -6,8 +6,10 @@ No library and no port: messages are JSON, ended by a zero byte, on two inherite
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +28,16 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe"),
 )
 
+PATIENCE = 120  # seconds
+# Moves its ends of the pipes to 3 and 4, where Chromium looks for them, and becomes Chromium.
+START = (
+    "import fcntl, os, sys\n"
+    "ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]\n"
+    "os.dup2(ends[0], 3)\n"
+    "os.dup2(ends[1], 4)\n"
+    "os.execv(sys.argv[3], sys.argv[3:])"
+)
+
 
 class Page:
     """One tab, opened on a file; ``errors`` are what its console complained of and what it failed to load."""
@@ -41,10 +53,8 @@ class Page:
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
         command = [EXECUTABLE, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
-        # The shell moves our ends of the pipes to 3 and 4, where Chromium looks for them.
-        script = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
         self._process = subprocess.Popen(
-            ["sh", "-c", script, "sh", *command],
+            [sys.executable, "-c", START, str(to_browser), str(from_browser), *command],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -108,6 +118,7 @@ class Page:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
+            assert select.select([self._in], [], [], PATIENCE)[0], "the browser does not answer"
             more = os.read(self._in, 1 << 20)
             assert more, "the browser has gone"
             self._buffer += more

@@ -229,6 +229,7 @@ def test_what_is_wrong_with_a_figure_comes_before_what_speaks_for_it(chest_run: 
             "rows": [
                 {"name": "F", "auroc": 0.6, "low": 0.55, "high": 0.65, "images": 50, "groups": 50},
                 {"name": "M", "auroc": 0.9, "low": 0.85, "high": 0.95, "images": 50, "groups": 50},
+                {"name": "X", "auroc": 0.5, "low": 0.1, "high": 0.99, "images": 20, "groups": 20},
             ],
         }
     ]
@@ -238,7 +239,7 @@ def test_what_is_wrong_with_a_figure_comes_before_what_speaks_for_it(chest_run: 
     )
     text = " ".join(note.text for note in found)
     assert "The interval is 0.40 wide" in text
-    assert "By sex: F 0.600, M 0.900; the intervals do not meet." in text
+    assert "By sex: F 0.600, M 0.900; their intervals do not meet." in text
 
 
 def test_time_by_part_adds_up_to_the_whole(chest_run: Path) -> None:

@@ -131,5 +131,6 @@ def _is_number(value: Any) -> bool:
 def _needed(extra: str, module: str) -> Any:
     try:
         return import_module(module)
-    except ImportError:
-        raise UserError(f"--log {extra} needs the extra of that name: pip install 'acpl[{extra}]'") from None
+    except ImportError as reason:
+        message = f"--log {extra} needs the extra of that name: pip install 'acpl[{extra}]' ({reason})"
+        raise UserError(message) from None

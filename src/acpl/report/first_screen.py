@@ -195,11 +195,11 @@ def _subgroups(run: RunData) -> list[Note]:
         rows = [row for row in kind["rows"] if row["low"] is not None]
         if len(rows) < 2:
             continue
-        best, worst = max(rows, key=lambda row: row["auroc"]), min(rows, key=lambda row: row["auroc"])
+        # Any two that do not meet, not only those with the extreme points: a small subgroup's interval is wide.
+        best, worst = max(rows, key=lambda row: row["low"]), min(rows, key=lambda row: row["high"])
         if worst["high"] < best["low"]:
             ends = ", ".join(f"{row['name']} {row['auroc']:.3f}" for row in (worst, best))
-            text = f"By {kind['by']}: {ends}; the intervals do not meet."
-            found.append(Note("care", text))
+            found.append(Note("care", f"By {kind['by']}: {ends}; their intervals do not meet."))
         else:
             found.append(Note("good", f"By {kind['by']}: the intervals of all {len(rows)} subgroups meet."))
     return found

@@ -94,8 +94,8 @@ def _made(run: RunData) -> Json:
 
 
 def _short_name(data: object) -> str:
-    """A data set's name, or the last part of a path."""
-    return Path(str(data)).name or str(data)
+    """A data set's name, or the last two parts of a path."""
+    return "/".join(part for part in Path(str(data)).parts[-2:] if part != "/") or str(data)
 
 
 def _quoted(path: Path) -> str:

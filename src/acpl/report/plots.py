@@ -154,9 +154,9 @@ def feature_map(found: Mapping[str, Any]) -> Markup:
     """Where anchors, selected and rest lie among each other."""
     kinds = (
         ("rest", "not selected", PALE, 3.0),
+        ("labelled", "labelled anchors", BLUE, 3.6),
+        ("joined", "anchors that joined", VIOLET, 3.6),
         ("selected", "selected", ORANGE, 3.4),
-        ("joined", "anchors that joined", VIOLET, 4.4),
-        ("labelled", "labelled anchors", BLUE, 4.4),
     )
     points = found["points"]
     every = [point for group in points.values() for point in group]
