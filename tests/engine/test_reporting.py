@@ -1,6 +1,7 @@
 """What the page is made of: gathered from real runs, and held against the files it is gathered from."""
 
 import base64
+import importlib.util
 import json
 from io import BytesIO
 from pathlib import Path
@@ -24,8 +25,11 @@ from acpl.engine.judged_figures import (
     wrong_company,
 )
 from acpl.engine.pictures import SIDE, thumbnails
-from acpl.engine.run_folder import ModelCard
-from acpl.engine.selection_cards import within_limit
+from acpl.engine.reporting import keep
+from acpl.engine.run_folder import ModelCard, RunFolder
+from acpl.engine.selection_cards import CARDS, within_limit
+from acpl.engine.selection_figures import selection_figures
+from acpl.report import write_report
 
 
 def gathered(run: Path, name: str) -> dict[str, Any]:
@@ -238,3 +242,21 @@ def test_describing_columns_are_found_by_their_names() -> None:
         "site": "Hospital",
     }
     assert describing_columns(["image", "message", "page"]) == {}
+
+
+@pytest.mark.slow
+def test_the_page_stays_small_whatever_the_pool_holds(tmp_path: Path) -> None:
+    """Pictures of noise are the worst that can be packed; `benchmarks/report.py` measures 100,000 of them."""
+    place = Path(__file__).parents[2] / "benchmarks" / "report.py"
+    specification = importlib.util.spec_from_file_location("report_benchmark", place)
+    assert specification is not None
+    assert specification.loader is not None
+    benchmark = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(benchmark)
+    folder = RunFolder.create(tmp_path / "run")
+    dataset = benchmark.make_run(folder, 6000)
+    found = selection_figures(folder, dataset, folder.config())
+    assert found is not None
+    assert len(found["cards"]) == CARDS  # as many as a page may have
+    keep(folder, "selection.json", {"found": found})
+    assert write_report(folder.path).stat().st_size < 15e6

@@ -19,7 +19,8 @@ from acpl.task import Task
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 MISTAKES = 8
-"""Pictures of a class and kind."""
+"""Pictures of a class and kind, fewer where there are many classes."""
+ALL_MISTAKES = 320
 SUBGROUP = 20
 """Images that a subgroup must have to be judged by itself."""
 MOST_SUBGROUPS = 12
@@ -82,6 +83,7 @@ def worst_mistakes(
 ) -> list[dict[str, Any]]:
     """Where the model was surest of what is wrong, class by class, one image a patient: alarms and misses."""
     found: list[dict[str, Any]] = []
+    most = max(1, min(MISTAKES, ALL_MISTAKES // (2 * len(card.classes))))
     for place in range(len(card.classes)):
         has = truth[:, place] > 0.5
         for kind, wrong, sureness in (
@@ -99,7 +101,7 @@ def worst_mistakes(
                     continue
                 seen.add(group)
                 found.append(_mistake(about, int(row), kind, place, truth[row], score[row], called[row]))
-                if len(seen) == MISTAKES:
+                if len(seen) == most:
                     break
     return found
 

@@ -171,7 +171,9 @@ def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress)
     return Judged(
         table=manifest.table.loc[known],
         truth=manifest.labels[known].astype(np.float64),
-        scores={name: Predictor.load(folder, name, device)(dataset.images, ids) for name in folder.weight_names()},
+        scores={
+            name: Predictor.load(folder, name, device)(dataset.images, ids, progress) for name in folder.weight_names()
+        },
         unlabelled=int((~known).sum()),
         unreadable=len(dataset.bad),
         images=dataset.images,

@@ -12,18 +12,20 @@ from acpl.data.store import ImageStore
 
 SIDE = 112
 """Pixels of a thumbnail's longer side at most."""
+SMALL = 56
+"""The same for pictures that are shown beside another."""
 QUALITY = 72
 
 
-def thumbnails(store: ImageStore, ids: Iterable[int]) -> dict[str, str]:
-    """By id: a WebP picture in base64, no larger than ``SIDE``; images that are small already stay as they are."""
-    return {str(number): _encoded(store.gather(torch.tensor([number]))[0]) for number in sorted(set(ids))}
+def thumbnails(store: ImageStore, ids: Iterable[int], side: int = SIDE) -> dict[str, str]:
+    """By id: a WebP picture in base64, no larger than ``side``; images that are small already stay as they are."""
+    return {str(number): _encoded(store.gather(torch.tensor([number]))[0], side) for number in sorted(set(ids))}
 
 
-def _encoded(pixels: Tensor) -> str:
+def _encoded(pixels: Tensor, side: int) -> str:
     array = pixels.permute(1, 2, 0).numpy()
     image = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
-    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
     file = BytesIO()
     image.save(file, "WEBP", quality=QUALITY, method=4)
     return b64encode(file.getvalue()).decode("ascii")

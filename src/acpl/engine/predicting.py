@@ -48,11 +48,12 @@ class Predictor(NamedTuple):
         network.load_state_dict(folder.read_weights(name))
         return cls(network.to(chosen.torch).eval(), card, chosen)
 
-    def __call__(self, images: ImageStore, ids: Tensor) -> Floats:
+    def __call__(self, images: ImageStore, ids: Tensor, progress: Progress = nothing) -> Floats:
         """(samples, classes) probabilities of these ids in their order."""
         mean = torch.tensor(self.card.mean, device=self.device.torch)
         std = torch.tensor(self.card.std, device=self.device.torch)
-        views = infer(self.network, images, ids, task=Task(self.card.task), mean=mean, std=std, device=self.device)
+        task = Task(self.card.task)
+        views = infer(self.network, images, ids, task=task, mean=mean, std=std, device=self.device, progress=progress)
         reported: Floats = views.probabilities[:, : len(self.card.classes)].double().cpu().numpy()
         return reported
 

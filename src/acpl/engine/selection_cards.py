@@ -10,7 +10,7 @@ from acpl.engine.stage_table import Floats, StageTable
 SHOWN = 12
 """Cards of a stage and kind, whatever their class."""
 SHOWN_OF_A_CLASS = 4
-CARDS = 700
+CARDS = 400
 """Cards at most: with their anchors' pictures a page of a few megabytes."""
 ROWS = 3
 """Classes listed on a card."""

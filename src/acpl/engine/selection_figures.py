@@ -14,7 +14,7 @@ import torch
 from acpl import functional
 from acpl.config import Config
 from acpl.data.sources import Dataset
-from acpl.engine.pictures import thumbnails
+from acpl.engine.pictures import SMALL, thumbnails
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.selection_cards import stage_cards, within_limit
 from acpl.engine.stage_table import Floats, Known, StageTable
@@ -38,14 +38,15 @@ def selection_figures(folder: RunFolder, dataset: Dataset, config: Config) -> di
     if not stages:
         return None
     cards = within_limit(cards)
-    shown = {card["id"] for card in cards} | {anchor["id"] for card in cards for anchor in card["anchors"]}
+    shown = {card["id"] for card in cards}
+    beside = {anchor["id"] for card in cards for anchor in card["anchors"]} - shown
     return {
         "task": known.task,
         "classes": known.classes,
         "labelled": labelled,
         "stages": stages,
         "cards": cards,
-        "pictures": thumbnails(dataset.images, shown),
+        "pictures": thumbnails(dataset.images, shown) | thumbnails(dataset.images, beside, SMALL),
     }
 
 
