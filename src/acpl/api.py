@@ -91,13 +91,13 @@ def make_report(
     Several runs must have been judged on the same images; differences are to the first. The test part is not opened.
     """
     paths = [Path(run), *map(Path, more)]
+    if len(paths) == 1 and out is not None:
+        raise UserError("a single folder's page is its own report.html; --out is for several runs")
     if len(paths) == 1 and (paths[0] / "table.csv").is_file():
         return write_comparison(paths[0])
     for path in paths:
         RunFolder.open(path)
     if len(paths) == 1:
-        if out is not None:
-            raise UserError("the page of a single run is its folder's report.html; --out is for several runs")
         return write_report(paths[0], without_pictures=gather_again(paths[0], progress))
     part = judged_part(paths)
     target = Path(out) if out is not None else Path("comparison.html")

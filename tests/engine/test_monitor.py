@@ -91,6 +91,8 @@ def test_decoding_and_looking_have_a_bar_that_goes_when_they_are_done() -> None:
     monitor.progress("decoding", 100, 100)
     assert not any(task.visible for task in monitor._bars.tasks)
     assert not monitor._bars.live.is_started
+    monitor.progress("looking at images", 7, 7)
+    assert not monitor._bars.live.is_started  # done at once: no bar flickers
     monitor.progress("decoding", 10, 20)  # the next one starts anew
     assert monitor._bars.tasks[2].completed == 10
     monitor.close()

@@ -187,7 +187,9 @@ class Terminal(Quiet):
         self._bars.stop()
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """A bar for this work, that goes when it is done."""
+        """A bar for this work, that goes when it is done; none for what is done at once."""
+        if done >= total and not self._bars.tasks[self._work].visible:
+            return
         if self._bars.tasks[self._work].description != what or done < self._bars.tasks[self._work].completed:
             self._fresh(self._work, what, total)
         self._bars.update(self._work, completed=done, total=total)
