@@ -14,7 +14,7 @@ MAY_KNOW = {
     "models": LEAVES,
     "algorithms": LEAVES | {"functional", "models", "data"},
     "config": LEAVES | {"algorithms"},
-    "engine": LEAVES | {"algorithms", "config", "data", "evaluation", "models"},
+    "engine": LEAVES | {"algorithms", "config", "data", "evaluation", "functional", "models"},
     "labelling": LEAVES | {"config", "data", "engine", "evaluation", "functional"},
     "report": set(),
     "api": LEAVES | {"algorithms", "config", "data", "engine", "labelling", "report"},

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
         evaluate,
         export,
         load,
+        make_report,
         methods,
         predict,
         presets,
         review,
         suggest,
         train,
+        watch,
     )
     from acpl.config import Config
     from acpl.errors import UserError
@@ -39,6 +41,7 @@ __all__ = [
     "evaluate",
     "export",
     "load",
+    "make_report",
     "methods",
     "predict",
     "presets",
@@ -46,6 +49,7 @@ __all__ = [
     "review",
     "suggest",
     "train",
+    "watch",
 ]
 
 _HOME = {

@@ -10,17 +10,21 @@ import pandas as pd
 from acpl import algorithms, config
 from acpl.data.check import check_source
 from acpl.data.workers import Progress, nothing
+from acpl.engine.comparing import differences, judged_part
 from acpl.engine.exporting import Exported, Format, export_run
 from acpl.engine.judging import JudgedPart, is_judged, run_evaluation
 from acpl.engine.loading import Model
-from acpl.engine.monitor import Monitor, Quiet
+from acpl.engine.loggers import find_loggers
+from acpl.engine.monitor import Monitor, Quiet, Together
 from acpl.engine.predicting import BadFile, run_prediction
+from acpl.engine.reporting import gather_again
+from acpl.engine.run_folder import RunFolder
 from acpl.engine.training import resume_training, run_training, source_of
 from acpl.errors import UserError
 from acpl.labelling.queue import Order
 from acpl.labelling.reviewing import Review, open_review
 from acpl.labelling.suggesting import write_suggestions
-from acpl.report import write_report
+from acpl.report import write_comparison, write_report, write_side_by_side
 
 
 def check_data(*, progress: Progress = nothing, **settings: Any) -> dict[str, Any]:
@@ -39,24 +43,28 @@ def train(
     out: str | Path | None = None,
     monitor: Monitor | None = None,
     resume: str | Path | None = None,
+    log: Sequence[str] = (),
     **settings: Any,
 ) -> Path:
     """Train and return the run folder.
 
     ``settings`` are fields of :class:`acpl.Config` or settings of the method; they win over ``file`` (YAML), which
     wins over ``preset``. Without ``out`` the run goes to a new folder below ``runs``. ``resume`` is the folder of a
-    run that was cut short: it goes on exactly where it was, and no setting may differ.
+    run that was cut short: it goes on exactly where it was, and no setting may differ. ``log`` names trackers that are
+    told every figure: tensorboard, mlflow, wandb.
     """
-    if resume is not None:
-        if preset is not None or file is not None or out is not None:
-            raise UserError("--resume takes its settings from the run: leave out preset, config and out")
-        changes = {key: value for key, value in settings.items() if value is not None}
-        run = resume_training(Path(resume), monitor or Quiet(), changes)
-        write_report(run.path)
-        return run.path
-    resolved = config.resolve(preset, Path(file) if file is not None else None, **settings)
-    folder = Path(out) if out is not None else _new_folder(f"{resolved.data}-{resolved.method}")
-    run = run_training(resolved, folder, monitor or Quiet())
+    if resume is not None and (preset is not None or file is not None or out is not None):
+        raise UserError("--resume takes its settings from the run: leave out preset, config and out")
+    told = Together([monitor or Quiet(), *find_loggers(log)])
+    try:
+        if resume is not None:
+            run = resume_training(Path(resume), told, {k: v for k, v in settings.items() if v is not None})
+        else:
+            resolved = config.resolve(preset, Path(file) if file is not None else None, **settings)
+            folder = Path(out) if out is not None else _new_folder(f"{resolved.data}-{resolved.method}")
+            run = run_training(resolved, folder, told)
+    finally:
+        told.close()
     write_report(run.path)
     return run.path
 
@@ -81,6 +89,47 @@ def evaluate(
     result = run_evaluation(path, part=part, against=other, resamples=resamples, device=device, progress=progress)
     write_report(path)
     return result
+
+
+def make_report(
+    run: str | Path,
+    *more: str | Path,
+    out: str | Path | None = None,
+    resamples: int = 2000,
+    progress: Progress = nothing,
+) -> Path:
+    """Write the page of a run, of a folder that ``compare`` made, or of several runs side by side; its path.
+
+    Several runs must have been judged on the same images; differences are to the first. The test part is not opened.
+    """
+    paths = [Path(run), *map(Path, more)]
+    if len(paths) == 1 and out is not None:
+        raise UserError("a single folder's page is its own report.html; --out is for several runs")
+    if len(paths) == 1 and (paths[0] / "table.csv").is_file():
+        return write_comparison(paths[0])
+    for path in paths:
+        RunFolder.open(path)
+    if len(paths) == 1:
+        return write_report(paths[0], without_pictures=gather_again(paths[0], progress))
+    part = judged_part(paths)
+    target = Path(out) if out is not None else Path("comparison.html")
+    if target.exists():
+        raise UserError(f"{target} exists; choose another --out, nothing is ever written over")
+    if not target.parent.is_dir():
+        raise UserError(f"{target} cannot be written: there is no folder {target.parent}")
+    return write_side_by_side(paths, differences(paths, part, resamples=resamples), part, target)
+
+
+def watch(run: str | Path, *, once: bool = False, every: float = 2.0) -> None:
+    """Show a run in the terminal as it goes, from its folder alone; ``once`` shows it as it is and returns."""
+    from rich.console import Console
+
+    from acpl.report.watching import watch_run
+
+    path = Path(run)
+    if not (path / "config.yaml").is_file():
+        raise UserError(f"{path} is not a run folder: it has no config.yaml")
+    watch_run(path, Console(), once=once, every=every)
 
 
 def predict(

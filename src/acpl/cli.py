@@ -50,6 +50,7 @@ def _train(
     out: Path | None,
     resume: Path | None,
     quiet: bool,
+    log: str | None,
     **given: Any,
 ) -> None:
     """Train a model; without options, ACPL on phantom-chest.
@@ -61,8 +62,9 @@ def _train(
 
     given |= _extra_options(context.args)
     monitor = Quiet() if quiet else Terminal(_console(stderr=False))
-    run = api.train(preset=preset, file=config, out=out, resume=resume, monitor=monitor, **given)
-    typer.echo(f"run: {run}\nnext: acpl evaluate {run}")
+    trackers = [name.strip() for name in log.split(",")] if log else []
+    run = api.train(preset=preset, file=config, out=out, resume=resume, monitor=monitor, log=trackers, **given)
+    typer.echo(f"run: {run}\nreport: {run / 'report.html'}\nnext: acpl evaluate {run}")
 
 
 def _check(preset: str | None, json: bool, **given: Any) -> None:
@@ -112,6 +114,42 @@ def evaluate(
     _console().print(evaluation_tables(result))
     if part == "test":
         typer.echo(f"report: {run / 'report.html'}")
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="A run folder, several to compare, or the folder of a comparison.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Page of several runs (default: comparison.html).", show_default=False)
+    ] = None,
+    resamples: int = 2000,
+) -> None:
+    """Write the page about a run, or one that compares several; the test part is not opened."""
+    from acpl import api
+    from acpl.engine.monitor import Terminal
+
+    progress = Terminal(_console(stderr=True)).progress
+    typer.echo(f"report: {api.make_report(*runs, out=out, resamples=resamples, progress=progress)}")
+
+
+@app.command()
+def watch(
+    run: Annotated[
+        Path, typer.Argument(help="A run folder, also one that is still being written.", show_default=False)
+    ],
+    once: Annotated[bool, typer.Option(help="Show it as it is now and return.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
+) -> None:
+    """Show a run in the terminal while it trains, here or on another machine's folder."""
+    from acpl import api
+
+    try:
+        api.watch(run, once=once, every=every)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
 
 
 @app.command()
@@ -505,6 +543,9 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
             _own("out", Path | None, None, "Run folder to make (default: a new one below runs)."),
             _own("resume", Path | None, None, "Go on with the run in this folder, exactly where it was."),
             _own("quiet", bool, False, "No progress, no lines."),
+            _own(
+                "log", str | None, None, "Send every figure to tensorboard, mlflow or wandb (extras); comma-separated."
+            ),
         ],
         _fields(),
     )

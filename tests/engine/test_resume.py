@@ -56,7 +56,10 @@ def assert_same_run(one: Path, other: Path) -> None:
         assert all(torch.equal(pools[0][key].nan_to_num(), pools[1][key].nan_to_num()) for key in pools[0])
     for file in sorted((one / "stages").glob("*.parquet")) if (one / "stages").exists() else []:
         pd.testing.assert_frame_equal(pd.read_parquet(file), pd.read_parquet(other / "stages" / file.name))
-    told = [[{k: v for k, v in e.items() if k != "seconds"} for e in RunFolder(run).events()] for run in (one, other)]
+    told = [
+        [{k: v for k, v in e.items() if k not in ("seconds", "time")} for e in RunFolder(run).events()]
+        for run in (one, other)
+    ]
     assert repr(told[0]) == repr(told[1])
 
 

@@ -44,6 +44,7 @@ def test_the_run_folder_is_the_one_the_documents_describe(chest_run: Path) -> No
         "model.json",
         "evaluation.json",
         "predictions.csv",
+        "report",
         "report.html",
     }
     steps = [event["step"] for event in RunFolder(chest_run).events() if event["event"] == "epoch"]

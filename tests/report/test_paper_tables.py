@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from acpl.report.canvas import Canvas
+from acpl.report.paper_plots import RIGHT, WRONG, Example, Line, bar_plot, example_sheet, line_plot, ticks
 from acpl.report.paper_tables import as_csv, as_latex, as_markdown, sheets
-from acpl.report.plots import RIGHT, WRONG, Example, Line, bar_plot, example_sheet, line_plot, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -2,14 +2,20 @@
 
 import json
 import re
+import shutil
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.conftest import TINY
 
+import acpl
 from acpl.report import write_report
 from acpl.report.charts import Series, line_chart
+from acpl.report.first_screen import first_screen, notes
+from acpl.report.journey import time_by_part
+from acpl.report.run_data import read_run
 from acpl.report.tables import (
     class_columns,
     class_rows,
@@ -24,18 +30,21 @@ def test_the_page_is_self_contained_and_shows_the_figure(chest_run: Path) -> Non
     page = (chest_run / "report.html").read_text()
     result = json.loads((chest_run / "evaluation.json").read_text())
     assert f"{result['auroc']['mean']:.4f}" in page
-    assert not re.search(r"(src|href)\s*=", page)
-    assert "<script" not in page
-    assert page.count("<svg") >= 2
+    assert all(target.startswith("#") for target in re.findall(r'\shref="?([^"\s>]*)', page))
+    assert not re.search(r"<[^>]*\ssrc=", page)
+    assert not re.search(r"https?://|@import|url\(", page)
+    assert page.count("<svg") >= 10
 
 
 def test_a_class_named_like_html_shows_as_text(chest_run: Path, tmp_path: Path) -> None:
     for name in ("config.yaml", "events.jsonl", "split.csv"):
         (tmp_path / name).write_bytes((chest_run / name).read_bytes())
-    text = (chest_run / "evaluation.json").read_text().replace("Effusion", "<b>Effusion")
-    (tmp_path / "evaluation.json").write_text(text)
+    (tmp_path / "report").mkdir()
+    for name in ("evaluation.json", "model.json", "report/selection.json", "report/judged.json"):
+        (tmp_path / name).write_text((chest_run / name).read_text().replace("Effusion", "</script><b>Effusion"))
     page = write_report(tmp_path).read_text()
-    assert "&lt;b&gt;Effusion" in page
+    assert "&lt;/script&gt;&lt;b&gt;Effusion" in page
+    assert "\\u003c/script\\u003e\\u003cb\\u003eEffusion" in page  # in what the script reads
     assert "<b>Effusion" not in page
 
 
@@ -137,3 +146,129 @@ def test_the_page_says_how_many_images_are_labelled(chest_run: Path) -> None:
     labelled, unlabelled = roles.count("labelled"), roles.count("unlabelled")
     page = (chest_run / "report.html").read_text()
     assert f"{labelled} of {labelled + unlabelled} training images labelled" in page
+
+
+def copied(run: Path, to: Path) -> Path:
+    shutil.copytree(run, to, dirs_exist_ok=True)
+    return to
+
+
+def test_a_run_that_was_judged_on_validation_alone_says_so(chest_run: Path, tmp_path: Path) -> None:
+    run = copied(chest_run, tmp_path / "run")
+    (run / "evaluation.json").unlink()
+    acpl.evaluate(run, part="validation", resamples=20)
+    page = (run / "report.html").read_text()
+    assert "These are figures of the validation part" in page
+    assert "mean AUROC, validation part" in page
+    assert "test part:" not in page
+
+
+def test_before_evaluation_the_figure_is_validations_and_has_no_judge(chest_run: Path, tmp_path: Path) -> None:
+    run = copied(chest_run, tmp_path / "run")
+    (run / "evaluation.json").unlink()
+    page = write_report(run).read_text()
+    last = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()][-1]
+    assert f"{last['validation_auroc']:.4f}" in page
+    assert "all figures here are of the validation part" in page
+    assert 'id="judge"' not in page
+    assert "predictions" not in page
+
+
+def test_the_page_holds_every_section_of_a_judged_run(chest_run: Path, lesions_run: Path) -> None:
+    chest, lesions = ((run / "report.html").read_text() for run in (chest_run, lesions_run))
+    for name in ("result", "way", "selected", "pseudo-labels", "judge", "made"):
+        assert f'id="{name}"' in chest
+        assert f'href="#{name}"' in chest
+    for words in ("Pools by stage", "Losses by name", "Time by part", "Density and the mixture", "Map of the features"):
+        assert words in chest
+    assert "Errors that come together" in chest
+    assert "Confusion" in lesions
+    assert "split checksum" in chest
+    assert json.loads((chest_run / "report" / "made.json").read_text())["versions"]["torch"] in chest
+
+
+def test_the_command_on_the_page_gives_the_same_model_again(chest_run: Path, tmp_path: Path) -> None:
+    page = (chest_run / "report.html").read_text()
+    file = re.search(r"acpl train --config (\S+) --out", page)
+    assert file is not None
+    again = acpl.train(file=file[1], out=tmp_path / "again")
+    assert (again / "model.safetensors").read_bytes() == (chest_run / "model.safetensors").read_bytes()
+
+
+def test_a_method_that_selects_nothing_has_a_page_without_that_section(tmp_path: Path) -> None:
+    run = acpl.train(out=tmp_path / "run", data="phantom-chest", method="supervised", **{**TINY, "k": None})
+    page = (run / "report.html").read_text()
+    assert 'id="selected"' not in page
+    assert "Losses by name" in page
+
+
+def test_every_chart_says_in_words_what_it_shows(chest_run: Path) -> None:
+    page = (chest_run / "report.html").read_text()
+    charts = re.findall(r"<svg[^>]*>", page)
+    assert charts
+    assert all(re.search(r'role="img" aria-label="[^"]{8,}"', chart) for chart in charts)
+
+
+@pytest.mark.parametrize(("low", "high", "state"), [(0.1, 0.2, "good"), (-0.2, -0.1, "bad"), (-1.0, 1.0, "plain")])
+def test_the_first_screens_verdict_follows_the_interval(chest_run: Path, low: float, high: float, state: str) -> None:
+    run = read_run(chest_run)
+    assert run.evaluation is not None
+    run.evaluation["snapshots"]["warm-up"]["gain"] = {"mean": (low + high) / 2, "low": low, "high": high}
+    assert first_screen(run)["verdict"].state == state
+
+
+def test_what_is_wrong_with_a_figure_comes_before_what_speaks_for_it(chest_run: Path) -> None:
+    run = read_run(chest_run)
+    assert run.evaluation is not None
+    assert run.judged is not None
+    run.evaluation["auroc"] |= {"low": 0.5, "high": 0.9}
+    run.judged["subgroups"] = [
+        {
+            "by": "sex",
+            "classes": 2,
+            "rows": [
+                {"name": "F", "auroc": 0.6, "low": 0.55, "high": 0.65, "images": 50, "groups": 50},
+                {"name": "M", "auroc": 0.9, "low": 0.85, "high": 0.95, "images": 50, "groups": 50},
+                {"name": "X", "auroc": 0.5, "low": 0.1, "high": 0.99, "images": 20, "groups": 20},
+            ],
+        }
+    ]
+    found = notes(run)
+    assert [note.state for note in found] == sorted(
+        (note.state for note in found), key=lambda state: ("care", "good", "plain").index(state)
+    )
+    text = " ".join(note.text for note in found)
+    assert "The interval is 0.40 wide" in text
+    assert "By sex: F 0.600, M 0.900; their intervals do not meet." in text
+
+
+def test_time_by_part_adds_up_to_the_whole(chest_run: Path) -> None:
+    run = read_run(chest_run)
+    parts = time_by_part(run)
+    beside = sum(parts.get(name, 0.0) for name in ("opening images", "pictures for this page"))
+    assert sum(parts.values()) - beside == pytest.approx(run.seconds, rel=0.02)
+    assert {"training", "looking and selecting", "validation"} <= set(parts)
+
+
+def test_the_report_of_a_run_without_its_pictures_is_gathered_again(chest_run: Path, tmp_path: Path) -> None:
+    run = copied(chest_run, tmp_path / "run")
+    gathered = (run / "report" / "selection.json").read_bytes()
+    (run / "report" / "selection.json").unlink()
+    acpl.make_report(run)
+    assert (run / "report" / "selection.json").read_bytes() == gathered
+
+
+def test_a_run_whose_images_are_gone_has_a_page_that_says_so(chest_run: Path, tmp_path: Path) -> None:
+    run = copied(chest_run, tmp_path / "run")
+    (run / "report" / "selection.json").unlink()
+    text = (run / "config.yaml").read_text().replace("data: phantom-chest", f"data: {tmp_path}/gone.csv")
+    (run / "config.yaml").write_text(text)
+    page = acpl.make_report(run).read_text()
+    assert "What was selected cannot be shown" in page
+    assert "gone.csv" in page.split("What was selected cannot be shown")[1][:400]
+
+
+def test_two_pages_of_one_run_are_the_same(chest_run: Path, tmp_path: Path) -> None:
+    run = copied(chest_run, tmp_path / "run")
+    first = write_report(run).read_bytes()
+    assert write_report(run).read_bytes() == first

@@ -199,6 +199,7 @@ class ACPL:
 
         found = functional.mutual_nearest(unlabelled.features, anchors.features, self.neighbours())
         similarity, forward, backward = found
+        nearest = pools.anchors[forward[:, :3].cpu()]
         density = functional.density(similarity)
         if settings.density == "min-max":
             density = functional.min_max(density)
@@ -243,6 +244,7 @@ class ACPL:
             "pseudo_label": torch.where(chosen[:, None], labels, torch.nan),
             "connections": links,
             "joined_anchors": joined,
+            **{f"nearest_{place + 1}": anchor for place, anchor in enumerate(nearest.T)},
         }
         return Record(summary, columns)
 

@@ -1,11 +1,14 @@
 """A network's word on many images, without augmentation."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from acpl.algorithms.contract import Views
 from acpl.data.augment import normalise
 from acpl.data.store import ImageStore
+from acpl.data.workers import Progress, nothing
 from acpl.engine.device import Device
 from acpl.engine.feed import feed_for
 from acpl.engine.recording import Recording, Repeated
@@ -42,7 +45,7 @@ class Inference:
         self._seen: Views | None = None
 
     @torch.no_grad()
-    def __call__(self, ids: Tensor) -> Views:
+    def __call__(self, ids: Tensor, progress: Progress = nothing) -> Views:
         """In the order of ``ids``."""
         self._store.require(ids)
         training = self.network.training
@@ -50,24 +53,26 @@ class Inference:
         missing = -len(ids) % BATCH if self._fills_up else 0
         padded = torch.cat([ids, ids[-1:].expand(missing)])
         whole = len(padded) // BATCH * BATCH
-        found = [*self._batches(padded[:whole].view(-1, BATCH)), *self._batches(padded[whole:].view(1, -1))]
+        found: list[Views] = []
+        for orders in (padded[:whole].view(-1, BATCH), padded[whole:].view(1, -1)):
+            for views in self._batches(orders):
+                found.append(views)
+                progress("looking at images", min(len(found) * BATCH, len(ids)), len(ids))
         self.network.train(training)
         if not found:
             head = self.network.head
             return Views(head.weight.new_empty(0, head.in_features), head.weight.new_empty(0, head.out_features))
         return Views(*(torch.cat(parts)[: len(ids)] for parts in zip(*found, strict=True)))
 
-    def _batches(self, orders: Tensor) -> list[Views]:
-        found: list[Views] = []
+    def _batches(self, orders: Tensor) -> Iterator[Views]:
         if orders.numel() == 0:
-            return found
+            return
         self._feed.begin({"all": orders})
         for number in range(len(orders)):
             self._feed.load(number)
             self._work()
             assert self._seen is not None
-            found.append(Views(*(values.clone() for values in self._seen)))
-        return found
+            yield Views(*(values.clone() for values in self._seen))
 
     def _look(self) -> None:
         images = normalise(self._feed.images("all"), self._mean, self._std)

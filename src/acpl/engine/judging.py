@@ -9,8 +9,11 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
+from acpl.engine.judged_figures import judged_figures
 from acpl.engine.predicting import FINAL, Predictor
+from acpl.engine.reporting import keep
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import source_of
 from acpl.errors import UserError
@@ -46,6 +49,7 @@ class Judged(NamedTuple):
     scores: dict[str, Floats]
     unlabelled: int
     unreadable: int
+    images: ImageStore
 
     @property
     def groups(self) -> npt.NDArray[np.object_]:
@@ -105,6 +109,8 @@ def run_evaluation(
             "method": RunFolder.open(against).config().method,
             **{name: _difference(difference, card.classes) for name, difference in found.items()},
         }
+    shown = judged_figures(card, judged.table, truth, judged.scores[FINAL], judged.images, resamples=resamples)
+    keep(folder, f"judged{_suffix(part)}.json", shown)
     folder.write_json(f"evaluation{_suffix(part)}.json", result)
     return result
 
@@ -163,11 +169,14 @@ def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress)
         raise UserError(f"no image in the {part} part of {config.data} has all its labels, so nothing can be judged")
     ids = torch.from_numpy(manifest.ids[known])
     return Judged(
-        table=manifest.table.loc[known, ["image", "group"]],
+        table=manifest.table.loc[known],
         truth=manifest.labels[known].astype(np.float64),
-        scores={name: Predictor.load(folder, name, device)(dataset.images, ids) for name in folder.weight_names()},
+        scores={
+            name: Predictor.load(folder, name, device)(dataset.images, ids, progress) for name in folder.weight_names()
+        },
         unlabelled=int((~known).sum()),
         unreadable=len(dataset.bad),
+        images=dataset.images,
     )
 
 
@@ -219,7 +228,7 @@ def _write_predictions(folder: RunFolder, part: JudgedPart, judged: Judged, card
     columns = {f"truth.{name}": judged.truth[:, i].astype(int) for i, name in enumerate(card.classes)}
     columns |= {f"probability.{name}": score[:, i] for i, name in enumerate(card.classes)}
     columns |= {f"decision.{name}": called[:, i] for i, name in enumerate(card.classes)}
-    table = pd.concat([judged.table.reset_index(names="id"), pd.DataFrame(columns)], axis=1)
+    table = pd.concat([judged.table[["image", "group"]].reset_index(names="id"), pd.DataFrame(columns)], axis=1)
     folder.write_table(f"predictions{_suffix(part)}.csv", table)
 
 

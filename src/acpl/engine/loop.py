@@ -14,9 +14,12 @@ from torch import Tensor
 
 from acpl.algorithms.contract import Method, Networks, Stage, Views
 from acpl.engine.checkpoints import Checkpoints, Place
+from acpl.engine.clock import Clock
 from acpl.engine.device import seed_everything
+from acpl.engine.feature_sample import FeatureSample
 from acpl.engine.inference import Inference
 from acpl.engine.monitor import Monitor
+from acpl.engine.reporting import keep_features
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.step import TrainingStep, Workbench, epoch_order, fresh_optimiser, kind, rate, restart, set_rate
 from acpl.engine.stopping import Stop, Stopped
@@ -53,11 +56,13 @@ class Trainer:
     checkpoints: Checkpoints
     monitor: Monitor
     stop: Stop
+    clock: Clock = field(default_factory=Clock)
     place: Place = field(default_factory=Place)
     _best: Classifier | None = None
     _optimiser: torch.optim.Adam | None = None
     _steps: dict[tuple[object, ...], TrainingStep] = field(default_factory=dict)
     _inferences: list[Inference] = field(default_factory=list)
+    _seen: FeatureSample = field(default_factory=FeatureSample)
     _started: float = field(default_factory=time.perf_counter)
     _losses_read: float = 0.0
 
@@ -73,15 +78,19 @@ class Trainer:
             summary: dict[str, float] = {}
             if not self.place.inside:
                 seed_everything(self.bench.config.seed, index, _BETWEEN_STAGES)
-                record = method.before_stage(index, self)
+                self._seen = FeatureSample()
+                with self.clock("selection"):
+                    record = method.before_stage(index, self)
                 if record is not None and record.candidates:
                     self.folder.write_stage(index, record.candidates, self.classes)
+                    keep_features(self.folder, index, self._seen)
                 summary = dict(record.summary) if record is not None else {}
             stage = method.stage(index)
             if stage is None:
                 break
             if not self.place.inside:
-                self.folder.append_event({"event": "stage", "stage": index, "name": stage.name, **summary})
+                planned = {"steps": stage.steps, "epoch_steps": stage.epoch_steps}
+                self._tell({"event": "stage", "stage": index, "name": stage.name, **planned, **summary})
                 self.place.enter(summary)
                 self._mention(selection_of_none_or_all(stage.name, summary))
             try:
@@ -117,7 +126,9 @@ class Trainer:
                 )
             ]
             self._inferences = [*known, *self._inferences][:_NETWORKS]
-        return known[0](ids)
+        views = known[0](ids, self.monitor.progress)
+        self._seen.note(ids, views.features)
+        return views
 
     def on_validation(self, network: Classifier) -> tuple[Floats, Floats]:
         """Truth and what ``network`` says of the validation images, both (images, classes)."""
@@ -137,17 +148,20 @@ class Trainer:
         while place.done < stage.steps:
             steps = min(stage.epoch_steps, stage.steps - place.done)
             networks.trained.train()
-            losses = self._epoch(method, stage, step, steps)
+            self.monitor.epoch(place.epoch + 1, steps)
+            with self.clock("training"):
+                losses = self._epoch(method, stage, step, steps)
             place.next_epoch(steps)
             last = place.done >= stage.steps
             if last or (config.validate_every and place.epoch % config.validate_every == 0):
-                place.score = self._validate(networks)
-            event = {"event": "epoch", "stage": place.stage, "epoch": place.epoch, "step": place.steps}
+                with self.clock("validation"):
+                    place.score = self._validate(networks)
+            event: dict[str, Any] = {"event": "epoch", "stage": place.stage, "epoch": place.epoch, "step": place.steps}
             event |= {"losses": losses, "images": place.images}
             if last or config.validate_every:
                 event["validation_auroc"] = place.score
             event["seconds"] = round(self._seconds(), 3)
-            self.folder.append_event(event)
+            self._tell(event)
             if not last and self.checkpoints.due():
                 self._save(method)
         self.monitor.end()
@@ -203,7 +217,13 @@ class Trainer:
     def _mention(self, trouble: Trouble | None) -> None:
         if trouble is not None:
             self.monitor.say(trouble.sentence)
-            self.folder.append_event(trouble.event())
+            self._tell(trouble.event())
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        """Write an event down, with the time by part so far, and let the monitor know."""
+        event["time"] = self.clock.parts()
+        self.folder.append_event(event)
+        self.monitor.event(event)
 
     def _too_large(self, method: Method, stage: Stage) -> UserError:
         """What to say of a step that did not fit, and which batch size would."""
@@ -261,6 +281,7 @@ class Trainer:
             {
                 "place": self.place.state_dict(self._seconds()),
                 "events": self.folder.events_size(),
+                "time": self.clock.parts(),
                 "method": method.state_dict(),
                 "optimiser": None if self._optimiser is None else self._optimiser.state_dict(),
                 "best": None if self._best is None else self._best.state_dict(),
@@ -271,6 +292,7 @@ class Trainer:
     def _go_on(self, method: Method, state: Mapping[str, Any]) -> None:
         self.place.load_state_dict(state["place"])
         self.folder.cut_events(state["events"])
+        self.clock.add(state["time"])
         method.load_state_dict(state["method"])
         if state["optimiser"] is not None:
             self._optimiser = fresh_optimiser(method, self.bench.config, self.bench.device)

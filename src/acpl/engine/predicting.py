@@ -58,9 +58,9 @@ class Predictor(NamedTuple):
             device=self.device,
         )
 
-    def __call__(self, images: ImageStore, ids: Tensor) -> Floats:
+    def __call__(self, images: ImageStore, ids: Tensor, progress: Progress = nothing) -> Floats:
         """(samples, classes) probabilities of these ids in their order."""
-        probabilities = self.inference(images)(ids).probabilities
+        probabilities = self.inference(images)(ids, progress).probabilities
         reported: Floats = probabilities[:, : len(self.card.classes)].double().cpu().numpy()
         return reported
 

@@ -19,10 +19,12 @@ from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum, draw_labelled
 from acpl.data.workers import Progress, nothing
 from acpl.engine.checkpoints import Checkpoints
+from acpl.engine.clock import Clock
 from acpl.engine.device import Device, seed_everything
 from acpl.engine.feed import near
 from acpl.engine.loop import Trainer
 from acpl.engine.monitor import Monitor
+from acpl.engine.reporting import gather_training
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.step import Workbench
 from acpl.engine.stopping import Stop
@@ -83,7 +85,9 @@ def _train(config: Config, folder: RunFolder, monitor: Monitor) -> None:
     source = source_of(config, monitor.progress)
     for sentence in source.said:
         monitor.say(sentence)
-    dataset = source.open(("train", "validation"))
+    clock = Clock()
+    with clock("opening images"):
+        dataset = source.open(("train", "validation"))
     for file in dataset.bad:
         monitor.say(f"left out: {file.name}: {file.reason}")
     manifest = dataset.manifest
@@ -152,6 +156,7 @@ def _train(config: Config, folder: RunFolder, monitor: Monitor) -> None:
         for trouble in troubles:
             monitor.say(trouble.sentence)
             folder.append_event(trouble.event())
+    monitor.opened(folder.path, config.model_dump(mode="json"))
     monitor.say(
         f"{config.data}: {len(pools.labelled)} labelled, {len(pools.unlabelled)} unlabelled, "
         f"{int(validation.sum())} validation images; {manifest.task}, {reported} classes; {device.torch}"
@@ -176,11 +181,13 @@ def _train(config: Config, folder: RunFolder, monitor: Monitor) -> None:
         checkpoints=checkpoints,
         monitor=monitor,
         stop=stop,
+        clock=clock,
     )
     with stop.listening():
         kept = trainer.fit(method, state)
     folder.write_card(_with_thresholds(card, trainer, kept))
     folder.write_weights("model", kept.state_dict())
+    gather_training(folder, dataset, device=str(device.torch), clock=clock)
 
 
 def _with_thresholds(card: ModelCard, trainer: Trainer, kept: Classifier) -> ModelCard:

@@ -1,84 +1,103 @@
 """One self-contained page about a run."""
 
-import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-import yaml
-from jinja2 import Environment, PackageLoader, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from acpl.report.charts import Series, line_chart
-from acpl.report.tables import (
-    class_columns,
-    class_rows,
-    difference_rows,
-    evaluation_columns,
-    evaluation_rows,
-    sentences,
-    title,
-)
+from acpl.report.first_screen import first_screen
+from acpl.report.journey import journey
+from acpl.report.judge import judge
+from acpl.report.plots import balance_chart, clock, density_histogram, feature_map
+from acpl.report.run_data import Json, RunData, read_run
 
 
-def write_report(run: Path) -> Path:
-    """``report.html`` from what the run folder holds: before ``evaluate`` without test figures, after it with."""
-    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-    stages = [event for event in events if event["event"] == "stage"]
-    epochs = [event for event in events if event["event"] == "epoch"]
-    environment = Environment(loader=PackageLoader("acpl.report", "."), autoescape=select_autoescape(["html"]))
-    page = environment.get_template("page.html").render(
-        config=config,
-        roles=Counter(pd.read_csv(run / "split.csv", usecols=["role"])["role"]),
-        evaluation=_evaluation(run),
-        stages=[{**stage, "validation_auroc": _last_score(epochs, stage["stage"])} for stage in stages],
-        charts=_charts(stages, epochs),
-        seconds=epochs[-1]["seconds"] if epochs else 0,
-        steps=epochs[-1]["step"] if epochs else 0,
+def write_report(run: Path, *, without_pictures: str | None = None) -> Path:
+    """``report.html`` from what the run folder holds: with validation figures before ``evaluate``.
+
+    ``without_pictures`` says why what was selected cannot be shown, where it cannot.
+    """
+    data = read_run(run)
+    page = render(
+        "page.html",
+        title=f"{data.config['method']} on {_short_name(data.config['data'])}",
+        run=data,
+        first=first_screen(data),
+        way=journey(data),
+        selection=_selection(data),
+        without_pictures=without_pictures,
+        judge=judge(data),
+        made=_made(data),
+        embedded=_embedded(data),
     )
-    target = run / "report.html"
+    return write_page(run / "report.html", page)
+
+
+def render(template: str, **context: Any) -> str:
+    """A template of this room as text; whatever it is given shows as text unless it is markup of ours."""
+    environment = Environment(
+        loader=PackageLoader("acpl.report", "templates"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["clock"] = clock
+    return environment.get_template(template).render(**context)
+
+
+def write_page(target: Path, page: str) -> Path:
+    """A page that is there whole or not at all."""
     beside = target.with_suffix(".part")
     beside.write_text(page, encoding="utf-8")
     beside.replace(target)
     return target
 
 
-def _evaluation(run: Path) -> dict[str, Any] | None:
-    file = run / "evaluation.json"
-    if not file.exists():
-        return None
-    result = json.loads(file.read_text(encoding="utf-8"))
-    columns = evaluation_columns(result)
+def _selection(run: RunData) -> list[Json]:
+    """Each stage's charts."""
+    if run.selection is None:
+        return []
+    return [
+        {
+            **stage,
+            "histogram": density_histogram(stage["density"]) if stage["density"] else "",
+            "balance_chart": balance_chart(run.selection["classes"], stage["balance"]),
+            "map_chart": feature_map(stage["map"]) if stage["map"] else "",
+        }
+        for stage in run.selection["stages"]
+    ]
+
+
+def _embedded(run: RunData) -> Json:
+    """What the page's script shows: cards, and the pictures on them."""
+    selection, judged = run.selection or {}, run.judged or {}
     return {
-        **result,
-        "title": title(result),
-        "sentences": sentences(result),
-        "means": {"columns": list(columns), "rows": evaluation_rows(columns)},
-        "classes": {"columns": class_columns(result), "rows": class_rows(result)},
-        "differences": difference_rows(result) if "against" in result else [],
+        "classes": run.classes,
+        "task": run.task,
+        "cards": selection.get("cards", []),
+        "pictures": selection.get("pictures", {}),
+        "mistakes": judged.get("mistakes", []),
+        "mistakePictures": judged.get("pictures", {}),
     }
 
 
-def _last_score(epochs: list[dict[str, Any]], stage: int) -> float | None:
-    scores = [e["validation_auroc"] for e in epochs if e["stage"] == stage and "validation_auroc" in e]
-    return scores[-1] if scores else None
+def _made(run: RunData) -> Json:
+    return {
+        "versions": run.made.get("versions", {}),
+        "device": run.made.get("device", ""),
+        "command": f"acpl train --config {_quoted(run.path / 'config.yaml')} --out NEW_FOLDER",
+        "evaluate": f"acpl evaluate {_quoted(run.path)}",
+        "config": {key: value for key, value in run.config.items() if key != "settings"},
+        "settings": run.config.get("settings") or {},
+    }
 
 
-def _charts(stages: list[dict[str, Any]], epochs: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Title and SVG of each chart that has something to show."""
-    charts = []
-    scored = [(e["step"], e["validation_auroc"]) for e in epochs if e.get("validation_auroc") is not None]
-    if len(scored) > 1:
-        title = "Validation AUROC by gradient step"
-        charts.append((title, line_chart([Series("validation AUROC", scored)])))
-    names = list(dict.fromkeys(name for epoch in epochs for name in epoch["losses"]))
-    series = [Series(n, [(e["step"], e["losses"][n]) for e in epochs if n in e["losses"]]) for n in names]
-    if epochs:
-        charts.append(("Losses by gradient step", line_chart(series)))
-    pools = [stage for stage in stages if "selected" in stage]
-    if len(pools) > 1:
-        names = [name for name in ("selected", "anchors", "left") if all(name in stage for stage in pools)]
-        series = [Series(n, [(s["stage"], s[n]) for s in pools]) for n in names]
-        charts.append(("Pools by stage", line_chart(series)))
-    return charts
+def _short_name(data: object) -> str:
+    """A data set's name, or the last two parts of a path."""
+    return "/".join(part for part in Path(str(data)).parts[-2:] if part != "/") or str(data)
+
+
+def _quoted(path: Path) -> str:
+    text = str(path)
+    return f"'{text}'" if " " in text else text

@@ -1,151 +1,286 @@
-"""The paper's figures: lines with bands, bars by group, and images with what was said of them."""
+"""The report's own pictures: intervals, pools, densities, balance, map, curves, calibration."""
 
 from collections.abc import Mapping, Sequence
-from math import ceil, floor, isfinite, log10
-from typing import NamedTuple
+from math import exp, pi, sqrt
+from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from markupsafe import Markup
 
-from acpl.report.canvas import FAINT, INK, Canvas
+from acpl.report.charts import HEIGHT, RIGHT, Chart, labelled_ticks, legend_of, span
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-"""Told apart by colour-blind readers too (Okabe and Ito)."""
-RIGHT, WRONG = "#1a8f3c", "#c8202f"
-_WIDTH, _HEIGHT = 640.0, 400.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 60.0, 48.0
+BLUE, ORANGE, GREY, VIOLET, GREEN, ROSE, PALE = 0, 1, 2, 3, 4, 5, 6
+LEVELS = {2: ("low", "high"), 3: ("low", "medium", "high")}
+SHARE_TICKS = [(0.0, "0"), (0.25, "25"), (0.5, "50"), (0.75, "75"), (1.0, "100")]
 
 
-class Line(NamedTuple):
-    """A named line of points (x, y), and what it may lie between at each x: (x, low, high)."""
+class Interval(NamedTuple):
+    """A named figure and how far it can be trusted."""
 
     name: str
-    points: list[tuple[float, float]]
-    band: list[tuple[float, float, float]]
+    point: float
+    low: float | None
+    high: float | None
+    colour: int = BLUE
+    note: str = ""
 
 
-class Example(NamedTuple):
-    """An image, whether what was said of it is right, and the lines below it."""
+def forest(rows: Sequence[Interval], *, alt: str, x_label: str, zero: bool = False, width: int = 420) -> Markup:
+    """A row a figure: its name, its interval as a bar on a common axis, its numbers."""
+    ends = [value for row in rows for value in (row.point, row.low, row.high) if value is not None]
+    low, high = span([*ends, 0.0] if zero else ends, 0.08)
+    line, name_room = 34, 0
+    height = 16 + line * len(rows) + 36
+    chart = Chart(alt, (low, high), (0, 1), x_label=x_label, width=width, height=height, left=12, y_ticks=[])
+    for value, _ in labelled_ticks(*chart.x_span):
+        x = chart.x(value)
+        chart.add(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="6" y2="{chart.bottom}"/>')
+    if zero:
+        x = chart.x(0.0)
+        chart.add(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="6" y2="{chart.bottom}"/>')
+    for number, row in enumerate(rows):
+        y = 16 + line * number + 8
+        chart.text(chart.left + name_room, y - 2, row.name, kind="name")
+        chart.text(width - RIGHT, y - 2, row.note, anchor="end", kind="name value")
+        bar = y + 10
+        colour = f"var(--series-{row.colour})"
+        if row.low is not None and row.high is not None:
+            a, b = chart.x(row.low), chart.x(row.high)
+            chart.add(
+                f'<line class="whisker" style="stroke:{colour}" x1="{a:.1f}" x2="{b:.1f}" y1="{bar}" y2="{bar}"/>'
+            )
+        chart.add(f'<circle style="fill:{colour}" cx="{chart.x(row.point):.1f}" cy="{bar}" r="4.5"/>')
+    return chart.svg()
 
-    pixels: npt.NDArray[np.uint8]
-    right: bool
-    lines: tuple[str, ...]
 
-
-def line_plot(title: str, lines: Sequence[Line], across: str, up: str) -> Canvas:
-    """Lines over a common axis, each with its band."""
-    canvas = Canvas(_WIDTH, _HEIGHT)
-    points = [(x, y) for line in lines for x, y in line.points if isfinite(y)]
-    if not points:
-        return _nothing(canvas, title)
-    xs = [x for x, _ in points]
-    ys = [y for _, y in points] + [y for line in lines for _, *ends in line.band for y in ends if isfinite(y)]
-    (left, right), (bottom, top) = _span(xs, 0.03), _span(ys, 0.06)
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        return (
-            _LEFT + (x - left) / (right - left) * (_WIDTH - _LEFT - _RIGHT),
-            _HEIGHT - _BOTTOM - (y - bottom) / (top - bottom) * (_HEIGHT - _TOP - _BOTTOM),
-        )
-
-    _frame(
-        canvas, title, up, _HEIGHT - _BOTTOM, [(place(left, value)[1], f"{value:g}") for value in ticks(bottom, top)]
+def pool_bars(rows: Sequence[Mapping[str, Any]]) -> Markup:
+    """A column a stage: labels that were given, pseudo-labels so far, what is left; anchors as a line."""
+    parts = (("labelled", BLUE), ("pseudo-labelled", ORANGE), ("left", PALE))
+    top = max(sum(row[name] for name, _ in parts) for row in rows)
+    chart = Chart(
+        "images in each pool, stage by stage",
+        (-0.6, len(rows) - 0.4),
+        (0, top * 1.05 or 1),
+        x_label="stage",
+        y_label="images",
+        x_ticks=[(number, row["short"]) for number, row in enumerate(rows)],
     )
-    distinct = sorted(set(xs))
-    for x in distinct if len(distinct) <= 10 else ticks(left, right):
-        canvas.text((place(x, bottom)[0], _HEIGHT - _BOTTOM + 16), f"{x:g}", 11, "middle")
-    canvas.text(((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 10), across, 12, "middle")
-    for number, line in enumerate(lines):
-        colour = COLOURS[number % len(COLOURS)]
-        band = [one for one in line.band if isfinite(one[1]) and isfinite(one[2])]
-        if len(band) > 1:
-            edge = [place(x, low) for x, low, _ in band] + [place(x, high) for x, _, high in reversed(band)]
-            canvas.area(edge, colour)
-    for number, line in enumerate(lines):
-        colour = COLOURS[number % len(COLOURS)]
-        drawn = [place(x, y) for x, y in line.points if isfinite(y)]
-        if len(drawn) > 1:
-            canvas.line(drawn, colour, 2)
-        for point in drawn:
-            canvas.dot(point, 3, colour)
-    _legend(canvas, [line.name for line in lines])
-    return canvas
+    for number, row in enumerate(rows):
+        base = 0.0
+        for name, colour in parts:
+            hint = f"{row['name']}: {row[name]:,} {name}"
+            chart.bar((number - 0.32, number + 0.32), (base, base + row[name]), colour, hint=hint)
+            base += row[name]
+    anchors = [(float(n), float(row["anchors"])) for n, row in enumerate(rows) if row.get("anchors") is not None]
+    legend = [(name, colour) for name, colour in parts if any(row[name] for row in rows)]
+    if anchors:
+        chart.line(anchors, VIOLET, marked=True)
+        legend.append(("anchors", VIOLET))
+    return chart.svg(legend)
 
 
-def bar_plot(title: str, groups: Sequence[str], bars: Mapping[str, Sequence[float]], up: str) -> Canvas:
-    """A group of bars for each name, from 0; what is not finite has no bar."""
-    longest = max((len(name) for name in groups), default=0)
-    below = 24.0 + 5.2 * longest
-    width = max(_WIDTH, _LEFT + _RIGHT + 46.0 * len(groups))
-    canvas = Canvas(width, _HEIGHT + below - _BOTTOM)
-    values = [value for one in bars.values() for value in one if isfinite(value)]
-    if not values:
-        return _nothing(canvas, title)
-    top = max(values) * 1.06 or 1.0
-    base, height = canvas.height - below, canvas.height - below - _TOP
-    _frame(canvas, title, up, base, [(base - value / top * height, f"{value:g}") for value in ticks(0, top)])
-    canvas.line([(_LEFT, base), (width - _RIGHT, base)])
-    room = (width - _LEFT - _RIGHT) / len(groups)
-    each = room * 0.8 / len(bars)
-    for place, name in enumerate(groups):
-        start = _LEFT + place * room + room * 0.1
-        for number, one in enumerate(bars.values()):
-            if isfinite(one[place]):
-                tall = one[place] / top * height
-                canvas.box((start + number * each, base - tall), (each * 0.92, tall), COLOURS[number % len(COLOURS)])
-        canvas.upright_text((start + room * 0.4 + 4, base + 6), name, 11, "end")
-    _legend(canvas, list(bars))
-    return canvas
+def density_histogram(density: Mapping[str, Any]) -> Markup:
+    """How dense the candidates are among the anchors, by information level, under the mixture's components."""
+    edges, counts = density["edges"], density["counts"]
+    sets = len(counts)
+    names = LEVELS.get(sets, tuple(f"set {number + 1}" for number in range(sets)))
+    total, width = sum(map(sum, counts)), edges[1] - edges[0]
+    heights = [sum(column) for column in zip(*counts, strict=True)]
+    xs = [edges[0] + (edges[-1] - edges[0]) * place / 160 for place in range(161)]
+    curves = [[(x, total * width * _normal(x, part)) for x in xs] for part in density["components"]]
+    # A component that is one narrow needle would flatten all the rest.
+    top = min(max([*heights, *(y for curve in curves for _, y in curve)]), 1.6 * max(heights))
+    chart = Chart(
+        f"histogram of the density of {total} candidates with the mixture's {sets} components",
+        (edges[0], edges[-1]),
+        (0, top * 1.05),
+        x_label="density: mean cosine to the nearest anchors",
+        y_label="candidates",
+    )
+    colours = [_level_colour(level, sets) for level in range(sets)]
+    for place in range(len(heights)):
+        base = 0
+        for level in reversed(range(sets)):
+            count = counts[level][place]
+            if count:
+                hint = f"{count:,} of {names[level]} information from {edges[place]:.3f} to {edges[place + 1]:.3f}"
+                across = (edges[place], edges[place + 1])
+                chart.bar(across, (base, base + count), colours[level], hint=hint, kind="fill soft")
+                base += count
+    for level, curve in enumerate(curves):
+        chart.line([(x, min(y, top * 1.05)) for x, y in curve], colours[level])
+    taken = [f"{names[level]}{' (selected)' if level in density['taken'] else ''}" for level in range(sets)]
+    return chart.svg([(f"{taken[level]} information", colours[level]) for level in reversed(range(sets))])
 
 
-def example_sheet(title: str, examples: Sequence[Example], columns: int = 6) -> Canvas:
-    """Images in rows, a green edge where what was said is right and a red one where it is wrong."""
-    tile, gap, words = 116.0, 12.0, 13.0
-    lines = max((len(example.lines) for example in examples), default=0)
-    high = tile + gap + words * lines + 6
-    rows = max(1, ceil(len(examples) / columns))
-    canvas = Canvas(gap + columns * (tile + gap), 36 + rows * high)
-    canvas.text((gap, 22), title, 13)
-    for number, example in enumerate(examples):
-        x, y = gap + number % columns * (tile + gap), 36 + number // columns * high
-        canvas.picture((x, y), (tile, tile), example.pixels)
-        canvas.box((x, y), (tile, tile), edge=RIGHT if example.right else WRONG, width=3)
-        for line, text in enumerate(example.lines):
-            canvas.text((x, y + tile + words * (line + 1)), text, 10, colour=INK)
-    return canvas
+def balance_chart(classes: Sequence[str], balance: Mapping[str, Any]) -> Markup:
+    """A row a class: its share of the pool and of what was selected."""
+    pool, chosen = balance["pool"], balance["selected"]
+    if pool is None or chosen is None or None in pool or None in chosen:
+        return Markup("")
+    order = sorted(range(len(classes)), key=lambda place: -pool[place])
+    line = 22
+    height = 24 + line * len(order) + 34
+    longest = max(len(name) for name in classes)
+    left = min(130, 12 + 6 * longest)
+    top = max([*pool, *chosen]) * 1.08 or 1.0
+    percent = labelled_ticks(0, top * 100)
+    chart = Chart(
+        "share of each class in the pool and among the selected",
+        (0, top),
+        (0, 1),
+        x_label="share of images, %",
+        height=height,
+        left=left,
+        x_ticks=[(value / 100, words) for value, words in percent],
+        y_ticks=[],
+    )
+    for value, _ in percent:
+        x = chart.x(value / 100)
+        chart.add(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="10" y2="{chart.bottom}"/>')
+    for number, place in enumerate(order):
+        y = 22 + line * number
+        a, b = chart.x(pool[place]), chart.x(chosen[place])
+        name = classes[place] if len(classes[place]) <= 20 else classes[place][:19] + "…"
+        chart.text(left - 8, y + 4, name, anchor="end", kind="ink")
+        hint = f"{classes[place]}: {pool[place]:.1%} of the pool, {chosen[place]:.1%} of the selected"
+        chart.add(Markup("<g><title>{}</title>").format(hint))
+        chart.add(f'<line class="link" x1="{a:.1f}" x2="{b:.1f}" y1="{y}" y2="{y}"/>')
+        chart.add(f'<circle class="hollow" style="stroke:var(--series-{GREY})" cx="{a:.1f}" cy="{y}" r="4"/>')
+        chart.add(f'<circle style="fill:var(--series-{ORANGE})" cx="{b:.1f}" cy="{y}" r="4.5"/></g>')
+    return chart.svg([("pool", GREY), ("selected", ORANGE)])
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Five or so round numbers from low to high."""
-    rough = (high - low) / 5
-    size = 10 ** floor(log10(rough))
-    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
-    return [round(number * step, 10) for number in range(ceil(low / step), floor(high / step) + 1)]
+def feature_map(found: Mapping[str, Any]) -> Markup:
+    """Where anchors, selected and rest lie among each other."""
+    kinds = (
+        ("rest", "not selected", PALE, 3.0),
+        ("labelled", "labelled anchors", BLUE, 3.6),
+        ("joined", "anchors that joined", VIOLET, 3.6),
+        ("selected", "selected", ORANGE, 3.4),
+    )
+    points = found["points"]
+    every = [point for group in points.values() for point in group]
+    if not every:
+        return Markup("")
+    x, y = (span([point[axis] for point in every], 0.04) for axis in (0, 1))
+    chart = Chart(
+        f"{found['how']} of the features of {len(every)} sampled images",
+        x,
+        y,
+        x_label=f"{found['how']}, first direction",
+        y_label="second direction",
+        height=HEIGHT + 80,
+        left=12,
+        x_ticks=[],
+        y_ticks=[],
+        axis=False,
+    )
+    for kind, _, colour, size in kinds:
+        chart.cloud([(a, b) for a, b in points[kind]], colour, size)
+    return chart.svg([(name, colour) for kind, name, colour, _ in kinds if points[kind]])
 
 
-def _frame(canvas: Canvas, title: str, up: str, base: float, marks: Sequence[tuple[float, str]]) -> None:
-    canvas.text((_LEFT, 22), title, 13)
-    for y, text in marks:
-        canvas.line([(_LEFT, y), (canvas.width - _RIGHT, y)], FAINT)
-        canvas.text((_LEFT - 6, y + 4), text, 11, "end")
-    canvas.upright_text((18, (_TOP + base) / 2), up, 12)
+def curve_panel(
+    name: str,
+    curve: Mapping[str, Any],
+    *,
+    alt: str,
+    x_label: str,
+    y_label: str,
+    at: Sequence[float | None] | None,
+    even: Sequence[tuple[float, float]],
+    start: Sequence[tuple[float, float]] = (),
+) -> Markup:
+    """A small square: a curve in its band, chance as a dotted line, and where the model's own rule stands."""
+    ticks = [(0.0, "0"), (0.5, "50"), (1.0, "100")]
+    side = 220
+    chart = Chart(
+        f"{name}: {alt}",
+        (0, 1),
+        (0, 1),
+        x_label=x_label,
+        y_label=y_label,
+        width=side,
+        height=side + 4,
+        left=32,
+        x_ticks=ticks,
+        y_ticks=ticks,
+    )
+    xs = [number / (len(curve["y"]) - 1) for number in range(len(curve["y"]))]
+    chart.line(list(even), GREY, kind="line chance")
+    y, low, high = ([float("nan") if v is None else v for v in curve[key]] for key in ("y", "low", "high"))
+    chart.band(xs, low, high, BLUE)
+    chart.line([*start, *zip(xs, y, strict=True)], BLUE)
+    here = [value for value in at or () if value is not None]
+    if len(here) == 2:
+        x, up = chart.x(here[0]), chart.y(here[1])
+        chart.add(f'<circle class="ring" style="fill:var(--series-{ORANGE})" cx="{x:.1f}" cy="{up:.1f}" r="4.5"/>')
+    return chart.svg()
 
 
-def _legend(canvas: Canvas, names: Sequence[str]) -> None:
-    x = _LEFT
-    for number, name in enumerate(names):
-        canvas.box((x, 34), (12, 12), COLOURS[number % len(COLOURS)])
-        canvas.text((x + 17, 44), name, 12)
-        x += 36 + 6.6 * len(name)
+def reliability_chart(found: Mapping[str, Any], question: str) -> Markup:
+    """Said against true: on the diagonal a probability means what it says."""
+    chart = Chart(
+        "share that is true against the probability that was said",
+        (0, 1),
+        (0, 1),
+        x_label=f"{question}, %",
+        y_label="share that is true, %",
+        height=HEIGHT + 60,
+        x_ticks=SHARE_TICKS,
+        y_ticks=SHARE_TICKS,
+    )
+    chart.line([(0, 0), (1, 1)], GREY, kind="line chance")
+    most = max(found["answers"])
+    rows = list(zip(*(found[key] for key in ("score", "share", "low", "high", "answers")), strict=True))
+    for said, true, low, high, answers in rows:
+        if said is None or true is None:
+            continue
+        x = chart.x(said)
+        if low is not None and high is not None:
+            chart.add(
+                f'<line class="whisker thin" style="stroke:var(--series-{BLUE})" x1="{x:.1f}" x2="{x:.1f}" '
+                f'y1="{chart.y(high):.1f}" y2="{chart.y(low):.1f}"/>'
+            )
+        radius = 2.5 + 4.5 * sqrt(answers / most)
+        hint = f"{answers:,} answers around {said:.0%}: {true:.1%} true"
+        chart.add(
+            Markup('<circle style="fill:var(--series-{})" cx="{}" cy="{}" r="{}"><title>{}</title></circle>').format(
+                BLUE, f"{x:.1f}", f"{chart.y(true):.1f}", f"{radius:.1f}", hint
+            )
+        )
+    return chart.svg()
 
 
-def _nothing(canvas: Canvas, title: str) -> Canvas:
-    canvas.text((_LEFT, 22), title, 13)
-    canvas.text((canvas.width / 2, canvas.height / 2), "no run finished", 13, "middle")
-    return canvas
+def time_bar(parts: Mapping[str, float]) -> Markup:
+    """One bar for the whole time, cut by part."""
+    total = sum(parts.values()) or 1.0
+    colours = (BLUE, ORANGE, VIOLET, GREEN, ROSE, GREY, PALE)
+    entries = list(zip(parts.items(), (colours[n % len(colours)] for n in range(len(parts))), strict=True))
+    bar = Markup("").join(
+        Markup('<i style="flex:{} 0 0;background:var(--series-{})" title="{}"></i>').format(
+            f"{max(seconds / total, 0.002):.4f}", colour, f"{name}: {clock(seconds)}"
+        )
+        for (name, seconds), colour in entries
+    )
+    legend = legend_of([(f"{name} {clock(seconds)}", colour) for (name, seconds), colour in entries])
+    alt = ", ".join(f"{name} {clock(seconds)}" for (name, seconds), _ in entries)
+    return Markup('<div class="timebar" role="img" aria-label="{}">{}</div>{}').format(alt, bar, legend)
 
 
-def _span(values: Sequence[float], margin: float) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    room = (high - low) * margin or abs(high) * margin or 1.0
-    return low - room, high + room
+def clock(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _normal(x: float, part: Mapping[str, float]) -> float:
+    spread = max(part["sd"], 1e-9)
+    return part["weight"] * exp(-0.5 * ((x - part["mean"]) / spread) ** 2) / (spread * sqrt(2 * pi))
+
+
+def _level_colour(level: int, sets: int) -> int:
+    """High information as what is selected, low as what is left."""
+    return {0: GREY, sets - 1: ORANGE}.get(level, BLUE if level == 1 else VIOLET)

@@ -17,7 +17,7 @@ from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import events, split_counts
 from acpl.experiments.reproduce.plan import Planned
 from acpl.experiments.reproduce.scores import score_table, steps_notes
-from acpl.report.plots import Example, Line, bar_plot, example_sheet, line_plot
+from acpl.report.paper_plots import Example, Line, bar_plot, example_sheet, line_plot
 from acpl.task import Task
 
 Mask = npt.NDArray[np.bool_]

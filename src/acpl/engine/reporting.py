@@ -1,0 +1,77 @@
+"""Gathers what the page shows and a run folder does not hold yet: pictures, curves, versions.
+
+All of it goes into the folder's ``report``, so that the page can be written again without the data: selection.json
+when training ends, judged.json when a part is judged. The test part is never opened from here.
+"""
+
+import json
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from acpl.data.sources import Dataset
+from acpl.data.workers import Progress, nothing
+from acpl.engine.clock import Clock
+from acpl.engine.feature_sample import FeatureSample
+from acpl.engine.run_folder import RunFolder, write_whole
+from acpl.engine.selection_figures import selection_figures
+from acpl.errors import UserError
+
+FOLDER = "report"
+PACKAGES = ("acpl", "torch", "monai", "numpy", "pandas", "pillow", "pydicom")
+
+
+def keep_features(folder: RunFolder, stage: int, seen: FeatureSample) -> None:
+    """``report/features-NN.parquet``: a sample of what the method looked at before this stage."""
+    table = seen.table()
+    if table is not None:
+        (folder.path / FOLDER).mkdir(exist_ok=True)
+        table.to_parquet(folder.path / FOLDER / f"features-{stage:02d}.parquet", index=False)
+
+
+def gather_training(folder: RunFolder, dataset: Dataset, *, device: str, clock: Clock) -> None:
+    """``report/selection.json`` and ``report/made.json``: what was selected, and how the run was made."""
+    with clock("pictures"):
+        keep(folder, "selection.json", {"found": selection_figures(folder, dataset, folder.config())})
+    keep(folder, "made.json", {"versions": versions(), "device": device, "seconds": clock.parts()})
+
+
+def gather_again(path: Path, progress: Progress = nothing) -> str | None:
+    """Gather the training's side for a run that has none, from its data; why that failed, if it did.
+
+    Only the training and validation parts are opened.
+    """
+    from acpl.engine.training import source_of
+
+    folder = RunFolder.open(path)
+    if (path / FOLDER / "selection.json").exists() or not (path / "stages").is_dir():
+        return None
+    config = folder.config()
+    colour = "grey" if folder.card().channels == 1 else "rgb"
+    try:
+        dataset = source_of(config.model_copy(update={"colour": colour}), progress).open(("train", "validation"))
+        found = selection_figures(folder, dataset, config)
+    except UserError as reason:
+        return str(reason)
+    keep(folder, "selection.json", {"found": found})
+    return None
+
+
+def keep(folder: RunFolder, name: str, value: dict[str, Any]) -> None:
+    """A file of the folder's ``report``, there whole or not at all."""
+    (folder.path / FOLDER).mkdir(exist_ok=True)
+    write_whole(folder.path / FOLDER / name, json.dumps(value, separators=(",", ":")).encode())
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    found = {"Python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    found["system"] = f"{platform.system()} {platform.machine()}" if sys.platform else ""
+    return found

@@ -1,0 +1,107 @@
+"""A run folder as plain data: all that the page is made of."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+Json = dict[str, Any]
+Events = list[Json]
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What a run folder holds; what is not there yet is None or empty."""
+
+    path: Path
+    config: Json
+    card: Json | None
+    roles: Mapping[str, int]
+    """Images labelled, unlabelled and in the validation part."""
+    stages: Events
+    epochs: Events
+    part: str | None
+    """The part that ``evaluation`` and ``judged`` speak of: test, or validation where the test part is closed."""
+    evaluation: Json | None
+    judged: Json | None
+    selection: Json | None
+    made: Json
+
+    @property
+    def steps(self) -> int:
+        """Gradient steps."""
+        return int(self.epochs[-1]["step"]) if self.epochs else 0
+
+    @property
+    def seconds(self) -> float:
+        """From the first stage's begin to the last epoch's end."""
+        return float(self.epochs[-1]["seconds"]) if self.epochs else 0.0
+
+    @property
+    def task(self) -> str:
+        """multi-class or multi-label."""
+        for known in (self.evaluation, self.selection, self.card):
+            if known:
+                return str(known["task"])
+        return ""
+
+    @property
+    def classes(self) -> list[str]:
+        """What is told apart."""
+        for known in (self.card, self.selection, self.judged):
+            if known:
+                return [str(name) for name in known["classes"]]
+        return list(self.evaluation["positives"]) if self.evaluation else []
+
+
+def read_run(run: Path, part: str | None = None) -> RunData:
+    """Everything in the folder that the page shows.
+
+    ``part`` says whose figures; without it the test part's where they were made, else validation's.
+    """
+    events = read_events(run / "events.jsonl")
+    parts = ("test", "validation") if part is None else (part,)
+    part = next((p for p in parts if (run / f"evaluation{_suffix(p)}.json").exists()), None)
+    return RunData(
+        path=run,
+        config=yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")),
+        card=_json(run / "model.json"),
+        roles=Counter(pd.read_csv(run / "split.csv", usecols=["role"])["role"]),
+        stages=[event for event in events if event["event"] == "stage"],
+        epochs=[event for event in events if event["event"] == "epoch"],
+        part=part,
+        evaluation=None if part is None else _json(run / f"evaluation{_suffix(part)}.json"),
+        judged=None if part is None else _json(run / "report" / f"judged{_suffix(part)}.json"),
+        selection=(_json(run / "report" / "selection.json") or {}).get("found"),
+        made=_json(run / "report" / "made.json") or {},
+    )
+
+
+def read_events(file: Path) -> Events:
+    """Every whole line; one that is being written at this moment is left for the next look."""
+    if not file.exists():
+        return []
+    text = file.read_text(encoding="utf-8", errors="replace")
+    found = []
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return [event for event in found if isinstance(event, dict) and "event" in event]
+
+
+def _json(file: Path) -> Json | None:
+    if not file.exists():
+        return None
+    found: Json = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def _suffix(part: str) -> str:
+    return "" if part == "test" else f"-{part}"
