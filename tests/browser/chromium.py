@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,6 +30,7 @@ FLAGS = (
 )
 
 PATIENCE = 120  # seconds
+KEYS = {"Enter": ("Enter", 13, "\r"), "ArrowLeft": ("ArrowLeft", 37, ""), "ArrowRight": ("ArrowRight", 39, "")}
 # Moves its ends of the pipes to 3 and 4, where Chromium looks for them, and becomes Chromium.
 START = (
     "import fcntl, os, sys\n"
@@ -40,10 +42,10 @@ START = (
 
 
 class Page:
-    """One tab, opened on a file; ``errors`` are what its console complained of and what it failed to load."""
+    """One tab, opened on a file where one is given; ``errors`` are its console's complaints and failed requests."""
 
     def __init__(
-        self, file: Path, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = ""
+        self, file: Path | None = None, *, width: int = 1280, height: int = 900, dark: bool = False, media: str = ""
     ) -> None:
         assert EXECUTABLE is not None
         self.errors: list[str] = []
@@ -73,8 +75,8 @@ class Page:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", media=media, features=[scheme])
-        self._call("Page.navigate", url=file.resolve().as_uri())
-        self._until("Page.loadEventFired")
+        if file is not None:
+            self.open(file.resolve().as_uri())
 
     def __enter__(self) -> Self:
         return self
@@ -87,6 +89,25 @@ class Page:
         os.close(self._in)
         os.close(self._out)
         self._profile.cleanup()
+
+    def open(self, address: str) -> None:
+        """Go there, and wait until it is loaded."""
+        self._events.clear()
+        self._call("Page.navigate", url=address)
+        self._until("Page.loadEventFired")
+
+    def wait_for(self, expression: str) -> None:
+        """Until a script's expression is true."""
+        end = time.monotonic() + PATIENCE
+        while not self.run(f"Boolean({expression})"):
+            assert time.monotonic() < end, f"it never became true: {expression}; {self.errors}"
+
+    def press(self, key: str) -> None:
+        """A key, down and up."""
+        name, code, text = KEYS.get(key, (key, ord(key.upper()[0]), key))
+        about = {"key": name, "windowsVirtualKeyCode": code}
+        self._call("Input.dispatchKeyEvent", type="keyDown", text=text, **about)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def run(self, script: str) -> Any:
         """What a script's last expression is worth on the page."""

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from io import BytesIO
@@ -15,7 +14,7 @@ from PIL import Image
 
 import acpl
 from acpl.labelling.reviewing import Review
-from tests.browser import Browser
+from tests.browser.chromium import EXECUTABLE, Page
 from tests.labelling.conftest import HOSTILE
 
 
@@ -148,30 +147,29 @@ def test_nonsense_is_refused_and_nothing_is_written(review: Review, body: Any) -
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
+def browser() -> Iterator[Page]:
     """A page of a real browser."""
-    command = shutil.which("chromium") or shutil.which("google-chrome")
-    if command is None:
+    if EXECUTABLE is None:
         pytest.skip("needs Chromium")
-    with Browser(command, tmp_path / "profile") as page:
+    with Page() as page:
         yield page
 
 
 @pytest.mark.slow
-def test_a_browser_shows_names_as_text_and_nothing_is_blocked(review: Review, browser: Browser) -> None:
+def test_a_browser_shows_names_as_text_and_nothing_is_blocked(review: Review, browser: Page) -> None:
     browser.open(review.url)
     browser.wait_for("document.querySelectorAll('#classes button').length == 2")
-    assert browser.ask("document.querySelector('#classes button:nth-child(2) .name').textContent") == HOSTILE
-    assert browser.ask("document.title") == "acpl review"
-    assert browser.ask("document.querySelectorAll('#classes img').length") == 0
+    assert browser.run("document.querySelector('#classes button:nth-child(2) .name').textContent") == HOSTILE
+    assert browser.run("document.title") == "acpl review"
+    assert browser.run("document.querySelectorAll('#classes img').length") == 0
     browser.wait_for("document.getElementById('image').naturalWidth == 768")
     browser.wait_for("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-    assert browser.ask("document.getElementById('progress').textContent").startswith("image 1 of ")
-    assert browser.complaints == []
+    assert browser.run("document.getElementById('progress').textContent").startswith("image 1 of ")
+    assert browser.errors == []
 
 
 @pytest.mark.slow
-def test_the_keyboard_is_enough_to_review(review: Review, browser: Browser, files_run: Path) -> None:
+def test_the_keyboard_is_enough_to_review(review: Review, browser: Page, files_run: Path) -> None:
     def saved(image: str) -> list[str]:
         table = pd.read_csv(files_run / "reviewed.csv", dtype=str, keep_default_na=False).set_index("image")
         return list(table.loc[image, ["Mass", HOSTILE]])
@@ -195,7 +193,7 @@ def test_the_keyboard_is_enough_to_review(review: Review, browser: Browser, file
     browser.wait_for(at_the_second)
     assert saved(second.image) == ["", ""]
     browser.press("ArrowLeft")
-    assert browser.ask("document.getElementById('state').textContent") == f"✓ saved: {HOSTILE}"
+    assert browser.run("document.getElementById('state').textContent") == f"✓ saved: {HOSTILE}"
     browser.press("ArrowRight")
-    assert browser.ask("document.getElementById('state').textContent") == ""
-    assert browser.complaints == []
+    assert browser.run("document.getElementById('state').textContent") == ""
+    assert browser.errors == []

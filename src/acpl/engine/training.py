@@ -153,10 +153,11 @@ def _train(config: Config, folder: RunFolder, monitor: Monitor) -> None:
     folder.write_split(split)
     if state is None:
         folder.cut_events(0)
-        for trouble in troubles:
-            monitor.say(trouble.sentence)
-            folder.append_event(trouble.event())
     monitor.opened(folder.path, config.model_dump(mode="json"))
+    for trouble in troubles if state is None else ():
+        monitor.say(trouble.sentence)
+        folder.append_event(trouble.event())
+        monitor.event(trouble.event())
     monitor.say(
         f"{config.data}: {len(pools.labelled)} labelled, {len(pools.unlabelled)} unlabelled, "
         f"{int(validation.sum())} validation images; {manifest.task}, {reported} classes; {device.torch}"

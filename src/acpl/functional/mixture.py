@@ -2,10 +2,11 @@
 
 A step of EM only needs sums over the samples, and neighbours have all but the same shares. So samples are first
 gathered in some thousand cells, each with its count, mean and variance: small enough for the processor's cache, so
-that a step takes some 50 µs wherever the samples are, a GPU included, which would spend more on starting kernels.
+that a step takes some 50 µs, and for one kernel on a GPU (``mixture_kernel``), which takes all steps without the host.
 """
 
 import math
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ _CELLS = 2048
 _FEW = 4 * _CELLS
 # Most of a component's variance that may lie within cells; beyond that, EM goes over the samples themselves.
 _WITHIN = 1e-3
+# Cells that one kernel holds.
+_LARGEST = 4096
 
 
 class Mixture(NamedTuple):
@@ -30,12 +33,6 @@ class Mixture(NamedTuple):
     weight: Array
     mean: Array
     variance: Array
-
-
-class _Cells(NamedTuple):
-    mean: Array
-    samples: Array
-    within: Array  # sum of squared distances from the mean
 
 
 def fit(ascending: Tensor, start: Mixture, tolerance: float, iterations: int, floor: float) -> Mixture:
@@ -49,19 +46,22 @@ def fit(ascending: Tensor, start: Mixture, tolerance: float, iterations: int, fl
         floor: least variance of a component.
     """
     if len(ascending) > _FEW:
-        mixture, within = _maximise(_gather(ascending), start, tolerance, iterations, floor)
+        cells = _gather(ascending)
+        on_device = cells.is_cuda and cells.shape[1] <= _LARGEST and find_spec("triton") is not None
+        maximise = _maximise_on_device if on_device else _maximise
+        mixture, within = maximise(cells, start, tolerance, iterations, floor)
         if within <= _WITHIN:
             return mixture
     return _maximise(_each(ascending), start, tolerance, iterations, floor)[0]
 
 
-def _each(ascending: Tensor) -> _Cells:
-    values = ascending.cpu().numpy()
-    return _Cells(values, np.ones_like(values), np.zeros_like(values))
+def _each(ascending: Tensor) -> Tensor:
+    """Return every sample as a cell of its own."""
+    return torch.stack((ascending, torch.ones_like(ascending), torch.zeros_like(ascending)))
 
 
-def _gather(ascending: Tensor) -> _Cells:
-    """Return the samples in cells: computed where the samples are, and then brought to the processor."""
+def _gather(ascending: Tensor) -> Tensor:
+    """Return the samples in cells ``(3, cells)``: mean, samples, sum of squared distances from the mean."""
     most = -(-len(ascending) // _CELLS)
     first = torch.arange(len(ascending), device=ascending.device) % most == 0
     first[1:] |= (ascending / _WIDTH).floor_().diff() != 0
@@ -69,14 +69,14 @@ def _gather(ascending: Tensor) -> _Cells:
     count = torch.bincount(cell)
     mean = torch.segment_reduce(ascending, "mean", lengths=count, unsafe=True)
     within = torch.segment_reduce((ascending - mean[cell]).square_(), "sum", lengths=count, unsafe=True)
-    return _Cells(*torch.stack((mean, count.double(), within)).cpu().numpy())
+    return torch.stack((mean, count.double(), within))
 
 
 def _maximise(
-    cells: _Cells, mixture: Mixture, tolerance: float, iterations: int, floor: float
+    cells: Tensor, mixture: Mixture, tolerance: float, iterations: int, floor: float
 ) -> tuple[Mixture, float]:
     """Return the mixture after EM, and the largest share of a component's variance that lies within cells."""
-    mean, count, within = cells
+    mean, count, within = cells.cpu().numpy()
     powers = np.stack((np.ones_like(mean), mean, mean**2))
     sums = np.stack((count, count * mean, count * mean**2 + within), axis=1)
     total, likelihood = count.sum(), -math.inf
@@ -94,9 +94,37 @@ def _maximise(
         before, likelihood = likelihood, float((highest + np.log(evidence)) @ count) / total
         if abs(likelihood - before) < tolerance:
             break
-    inside = float((share @ within / (size * mixture.variance)).max())
+    return _highest_first(mixture), float((share @ within / (size * mixture.variance)).max())
+
+
+def _maximise_on_device(
+    cells: Tensor, mixture: Mixture, tolerance: float, iterations: int, floor: float
+) -> tuple[Mixture, float]:
+    """Do the same in one kernel; sums are added in another order, which moves them by some 1e-15."""
+    from acpl.functional.mixture_kernel import maximise
+
+    components = len(mixture.weight)
+    start = torch.from_numpy(np.stack(mixture)).to(cells.device)
+    out = cells.new_empty(4, components)
+    maximise[(1,)](
+        cells.contiguous(),
+        cells.shape[1],
+        start,
+        out,
+        torch.stack((cells[1].sum(), cells.new_tensor(tolerance), cells.new_tensor(floor))),
+        iterations,
+        COMPONENTS=components,
+        PADDED=4,
+        BLOCK=_LARGEST,
+        num_warps=16,
+    )
+    weight, mean, variance, inside = out.cpu().numpy()
+    return _highest_first(Mixture(weight, mean, variance)), float(inside.max())
+
+
+def _highest_first(mixture: Mixture) -> Mixture:
     order = np.argsort(-mixture.mean, kind="stable")
-    return Mixture(*(parameter[order] for parameter in mixture)), inside
+    return Mixture(*(parameter[order] for parameter in mixture))
 
 
 def _coefficients(mixture: Mixture) -> Array:
