@@ -57,6 +57,10 @@ EXTRAS = {
         "export", "acpl export --format onnx", onnx="onnx", onnxscript="onnxscript", onnxruntime="onnxruntime"
     ),
     "sklearn": _extra("sklearn", "acpl.ACPLClassifier", scikit_learn="sklearn"),
+    "tensorboard": _extra("tensorboard", "acpl train --log tensorboard", tensorboard="tensorboard"),
+    "mlflow": _extra("mlflow", "acpl train --log mlflow", mlflow="mlflow"),
+    "wandb": _extra("wandb", "acpl train --log wandb", wandb="wandb"),
+    "umap": _extra("umap", "a map of the features that keeps neighbours together, in the report", umap_learn="umap"),
 }
 """Every extra of the package but ``dev``."""
 OTHERS = {"timm": Extra("backbones timm:NAME", {"timm": "timm"}, "timm")}

@@ -13,6 +13,7 @@ from tests.conftest import TINY
 
 import acpl
 from acpl.engine import writing
+from acpl.engine.checkpoints import Checkpoints
 from acpl.engine.monitor import Quiet
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.writing import append_line, whole_lines, write_whole
@@ -127,18 +128,20 @@ def test_training_on_a_disk_that_fills_up_keeps_what_was_written(
 
     def fills_up(handle: int) -> None:
         name = str(Path(f"/proc/self/fd/{handle}").readlink())
-        if name.endswith("01.pt.part"):
+        if name.endswith(".pt.part") and any(other.endswith(".pt.part") for other in written):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         written.append(name)
         real(handle)
 
     monkeypatch.setattr(writing.os, "fsync", fills_up)
-    with pytest.raises(UserError, match=r"01\.pt could not be written, for the disk is full"):
+    with pytest.raises(UserError, match=r"\d{8}\.pt could not be written, for the disk is full"):
         acpl.train(out=tmp_path / "run", data="phantom-chest", **TINY)
     folder = RunFolder(tmp_path / "run")
-    assert [file.name for file in (tmp_path / "run" / "checkpoints").iterdir()] == ["00.pt"]
+    state, broken = Checkpoints(tmp_path / "run" / "checkpoints", 0).read()
+    assert state is not None
+    assert not broken
     assert folder.config().seed == 0
-    assert {event["event"] for event in folder.events()} == {"stage", "epoch"}
+    assert {event["event"] for event in folder.events()} >= {"stage", "epoch"}
     assert not list((tmp_path / "run").rglob("*.part"))
 
 

@@ -111,10 +111,12 @@ def figures(event: Mapping[str, Any]) -> dict[str, float]:
         found = {f"loss/{name}": value for name, value in event["losses"].items()}
         found |= {"validation/auroc": event.get("validation_auroc"), "run/seconds": event["seconds"]}
         found |= {"run/images": event.get("images")}
-    else:
+    elif event["event"] == "stage":
         skipped = ("event", "stage", "name", "time", "steps", "epoch_steps")
         found = {f"pools/{name}": value for name, value in event.items() if name not in skipped}
         found["run/stage"] = event["stage"]
+    else:
+        found = {}
     return {name: float(value) for name, value in found.items() if _is_number(value)}
 
 

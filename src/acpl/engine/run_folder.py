@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -108,9 +108,10 @@ class RunFolder:
 
     def remove_if_untrained(self) -> None:
         """Leave nothing behind of a run that was refused before it began."""
-        if {entry.name for entry in self.path.iterdir()} <= {"config.yaml"}:
-            (self.path / "config.yaml").unlink(missing_ok=True)
-            self.path.rmdir()
+        with suppress(OSError):
+            if {entry.name for entry in self.path.iterdir()} <= {"config.yaml"}:
+                (self.path / "config.yaml").unlink(missing_ok=True)
+                self.path.rmdir()
 
     def write_config(self, config: Config) -> None:
         """``config.yaml``: the whole configuration, resolved."""

@@ -46,10 +46,11 @@ def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
     config.method_settings()
     check_backbone(config.backbone, config.weights)
     Device.choose(config.device, config.precision)
+    source = source_of(config, monitor.progress)
     folder = RunFolder.create(out, config)
     with folder.locked():
         try:
-            _train(config, folder, monitor)
+            _train(config, source, folder, monitor)
         except UserError:
             folder.remove_if_untrained()
             raise
@@ -60,8 +61,8 @@ def resume_training(out: Path, monitor: Monitor, changes: Mapping[str, Any]) -> 
     """Go on with the run in ``out``, exactly where its newest whole checkpoint was; ``changes`` are refused by name."""
     folder = RunFolder.open_unfinished(out)
     with folder.locked():
-        config = folder.config()
-        _train(_unchanged(config, changes), folder, monitor)
+        config = _unchanged(folder.config(), changes)
+        _train(config, source_of(config, monitor.progress), folder, monitor)
     return folder
 
 
@@ -79,10 +80,9 @@ def _unchanged(config: Config, changes: Mapping[str, Any]) -> Config:
     return Config.parse(told)
 
 
-def _train(config: Config, folder: RunFolder, monitor: Monitor) -> None:
+def _train(config: Config, source: Source, folder: RunFolder, monitor: Monitor) -> None:
     settings = config.method_settings()
     device = Device.choose(config.device, config.precision)
-    source = source_of(config, monitor.progress)
     for sentence in source.said:
         monitor.say(sentence)
     clock = Clock()
