@@ -36,7 +36,8 @@ class Eye:
 class World:
     """A method on a tiny set whose unlabelled samples have no label to be read."""
 
-    def __init__(self, name: str, task: Task, **settings: Any) -> None:
+    def __init__(self, name: str, task: Task, device: str = "cpu", **settings: Any) -> None:
+        self.device = device
         generator = torch.Generator().manual_seed(0)
         torch.manual_seed(0)
         count = LABELLED + UNLABELLED
@@ -60,7 +61,7 @@ class World:
         self.method: Method = found(found.Settings.parse(settings), context)
 
     def _build(self) -> Averaged:
-        network = build_classifier("small", channels=1, classes=CLASSES)
+        network = build_classifier("small", channels=1, classes=CLASSES).to(self.device)
         return Averaged(network, WeightAverage(network, 0.9))
 
     def batch(self, stage: Stage) -> Batch:
@@ -165,6 +166,18 @@ class MethodTester:
                 one.step(stage, optimiser)
         first, second = (one.method.networks().predictor.state_dict() for one in (world, other))
         assert all(torch.equal(first[key], second[key]) for key in first)
+
+    def test_what_a_step_changes_is_where_the_networks_are(self) -> None:
+        """A number on the host would stay what it was when a GPU recorded the step."""
+        method = World(self.name, Task.MULTI_LABEL, device="meta", **self.settings).method
+        parts: list[Any] = [method, *vars(method).values()]
+        parts += [value.average for value in vars(method).values() if isinstance(value, Averaged)]
+        tensors = [value for value in vars(method).values() if isinstance(value, torch.Tensor)]
+        for part in parts:
+            if isinstance(part, torch.nn.Module):
+                tensors += [*part.parameters(), *part.buffers()]
+        assert tensors
+        assert {tensor.device.type for tensor in tensors} == {"meta"}
 
     def test_a_wrong_setting_is_refused_by_name(self) -> None:
         with pytest.raises(UserError, match="unknown setting 'nonsense'"):

@@ -56,6 +56,20 @@ def test_replayed_steps_leave_the_same_losses_as_steps_run_as_written(
         assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("data", ["phantom-chest", "phantom-lesions"])
+def test_everything_beyond_the_paper_can_be_replayed_too(
+    data: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    settings: dict[str, Any] = {**SHORT, "method": "acpl-plus", "data": data, "consistency": 1.0}
+    settings |= {"consistency_confidence": 0.3, "balance": 0.5, "labelled_loss": "logit-adjusted", "sharpen": 0.8}
+    written = acpl.train(out=tmp_path / "written", **settings)
+    request.getfixturevalue("taped")
+    replayed = acpl.train(out=tmp_path / "replayed", **settings)
+    for one, other in zip(losses_of(written), losses_of(replayed), strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+
+
 def test_two_replays_augment_differently() -> None:
     from acpl.data.augment import Augmentation, augment
 

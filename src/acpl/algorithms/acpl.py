@@ -15,7 +15,18 @@ from torch import Tensor
 
 from acpl import functional
 from acpl.algorithms.budget import BudgetSettings, within_budget
-from acpl.algorithms.contract import Averaged, Batch, Context, Draw, Look, Record, Samples, Stage, single_draw
+from acpl.algorithms.contract import (
+    Averaged,
+    Batch,
+    Context,
+    Draw,
+    Look,
+    Record,
+    Samples,
+    Stage,
+    StepByStep,
+    single_draw,
+)
 from acpl.algorithms.mixing import beta_draws, mixed_pairs
 from acpl.models import Classifier, classification_loss
 from acpl.settings import Section
@@ -74,7 +85,7 @@ class ACPLSettings(BudgetSettings):
         return self.k[covering[0] if covering else max(self.k)]
 
 
-class ACPL:
+class ACPL(StepByStep):
     """Warm-up on the labelled pool, then stages on labelled and selected."""
 
     name: ClassVar[str] = "acpl"

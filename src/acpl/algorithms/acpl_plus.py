@@ -58,10 +58,11 @@ class ACPLPlus(ACPL):
     name: ClassVar[str] = "acpl-plus"
     summary: ClassVar[str] = "ACPL with settings beyond the paper: drawing, sharpening, consistency, balance"
     Settings: ClassVar[type[Section]] = ACPLPlusSettings
+    recordable: ClassVar[bool] = True
 
     def __init__(self, settings: ACPLPlusSettings, context: Context) -> None:
         super().__init__(settings, context)
-        given = context.pools.targets(context.pools.given)
+        given = context.pools.targets(context.pools.given).to(self._networks.device)
         self._counts = given.sum(dim=0)
         self._frequency = given.mean(dim=0)
         self._predicted = self._frequency.clone()
@@ -118,7 +119,7 @@ class ACPLPlus(ACPL):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
         super().load_state_dict(state)
-        self._predicted = state["predicted"]
+        self._predicted.copy_(state["predicted"])
 
     @torch.no_grad()
     def _taught(self, images: Tensor) -> Tensor:
@@ -126,13 +127,13 @@ class ACPLPlus(ACPL):
         if self.context.task is Task.MULTI_CLASS:
             return said
         # Without it rare findings, which are seldom sure to be there, would only ever be taught to be absent.
-        self._predicted = self._predicted.to(said.device).lerp(said.mean(dim=0), 1 - _MEMORY)
-        frequency, predicted = (f.to(said.device).clamp(_LEAST, 1 - _LEAST) for f in (self._frequency, self._predicted))
+        self._predicted.lerp_(said.mean(dim=0), 1 - _MEMORY)
+        frequency, predicted = (f.clamp(_LEAST, 1 - _LEAST) for f in (self._frequency, self._predicted))
         return align(said, frequency, predicted, self.context.task)
 
     def _balanced(self, draw: Draw, index: int) -> Draw:
         factors = repeat_factors(
-            self.pools.targets(draw.ids), self._frequency, self.settings.balance, self.context.task
+            self.pools.targets(draw.ids), self._frequency.cpu(), self.settings.balance, self.context.task
         )
         # Described anew from a checkpoint, a stage must be the same: its own seed, not what ran before.
         generator = torch.Generator().manual_seed(self.context.seed * 1000 + index)

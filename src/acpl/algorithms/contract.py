@@ -201,7 +201,9 @@ class StepByStep:
     would repeat a number that its author counts in Python, and nobody would see it."""
 
     recordable: ClassVar[bool] = False
-    _of_the_step: ClassVar[frozenset[str]] = frozenset({"losses", "after_step", "guessed_loss", "student", "teacher"})
+    _of_the_step: ClassVar[frozenset[str]] = frozenset(
+        {"losses", "after_step", "guessed_loss", "student", "teacher", "term"}
+    )
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)

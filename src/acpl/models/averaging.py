@@ -25,7 +25,9 @@ class WeightAverage(nn.Module):
         self.network = copy.deepcopy(network).requires_grad_(False).eval()
         self.decay = decay
         self.statistics = statistics
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        # Where the weights are: from the host, a recorded update would repeat the number that it saw first.
+        device = next(network.parameters()).device
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
         self.steps: Tensor
 
     @torch.no_grad()
