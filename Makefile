@@ -23,8 +23,11 @@ MINUTES ?= 10
 fuzz: .venv/.installed-dev
 	$(BIN)/python -W ignore -m tests.hostile.fuzz --minutes $(MINUTES) --seed $$(date +%j)
 
+# The benchmarks that need no GPU, small; docs/performance.md has the whole ones.
 bench: .venv/.installed-dev
+	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/stage.py --small
+	$(BIN)/python benchmarks/end_to_end.py --set phantom_patients=400 warmup_epochs=20 stages=2 stage_epochs=2
 	$(if $(ACPL_DATA),$(BIN)/python benchmarks/data.py --repeats 1)
 
 clean:

@@ -28,11 +28,13 @@ def main() -> None:
     parser.add_argument("--data", default="phantom-lesions")
     for name in ("images", "preset", "backbone", "weights", "draw", "size", "json"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="any other setting of acpl train")
     asked = vars(parser.parse_args())
-    file = asked.pop("json")
+    file, others = asked.pop("json"), asked.pop("set")
     settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    settings |= dict(text.split("=", 1) for text in others)
     with tempfile.TemporaryDirectory() as folder:
-        acpl.train(out=Path(folder) / "warm", **settings, warmup_epochs=1, stages=1, stage_epochs=1)
+        acpl.train(out=Path(folder) / "warm", **{**settings, "warmup_epochs": 1, "stages": 1, "stage_epochs": 1})
         start = time.perf_counter()
         run = RunFolder(acpl.train(out=Path(folder) / "run", **settings))
         whole = time.perf_counter() - start

@@ -16,7 +16,7 @@ MAY_KNOW = {
     "config": LEAVES | {"algorithms"},
     "engine": LEAVES | {"algorithms", "config", "data", "evaluation", "functional", "models"},
     "labelling": LEAVES | {"config", "data", "engine", "evaluation", "functional"},
-    "report": set(),
+    "report": {"errors", "settings"},
     "api": LEAVES | {"algorithms", "config", "data", "engine", "labelling", "report"},
     "completion": {"algorithms", "config"},
     "machine": set(),

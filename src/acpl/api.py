@@ -20,6 +20,7 @@ from acpl.engine.predicting import BadFile, run_prediction
 from acpl.engine.reporting import gather_again
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.training import resume_training, run_training, source_of
+from acpl.engine.writing import told as disk_told
 from acpl.errors import UserError
 from acpl.labelling.queue import Order
 from acpl.labelling.reviewing import Review, open_review
@@ -65,7 +66,7 @@ def train(
             run = run_training(resolved, folder, told)
     finally:
         told.close()
-    write_report(run.path)
+    _write_page(run.path)
     return run.path
 
 
@@ -87,7 +88,7 @@ def evaluate(
     if other is not None and not is_judged(other, part):
         evaluate(other, part=part, resamples=resamples, device=device, progress=progress)
     result = run_evaluation(path, part=part, against=other, resamples=resamples, device=device, progress=progress)
-    write_report(path)
+    _write_page(path)
     return result
 
 
@@ -105,7 +106,7 @@ def make_report(
     paths = [Path(run), *map(Path, more)]
     if len(paths) == 1 and out is not None:
         raise UserError("a single folder's page is its own report.html; --out is for several runs")
-    if len(paths) == 1 and (paths[0] / "table.csv").is_file():
+    if len(paths) == 1 and (paths[0] / "table.csv").is_file() and (paths[0] / "plan.json").is_file():
         return write_comparison(paths[0])
     for path in paths:
         RunFolder.open(path)
@@ -207,6 +208,11 @@ def methods() -> dict[str, str]:
 def presets() -> dict[str, dict[str, Any]]:
     """Every preset's name, with what it sets."""
     return {name: config.read_preset(name) for name in config.preset_names()}
+
+
+def _write_page(run: Path) -> None:
+    with disk_told(run / "report.html"):
+        write_report(run)
 
 
 def _new_folder(name: str) -> Path:

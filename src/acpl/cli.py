@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import NoneType, UnionType
@@ -301,7 +301,6 @@ def _compare(
     on where it was when it is called again.
     """
     import shlex
-    import signal
     from dataclasses import asdict
 
     from acpl.experiments.comparison import compare, notes_on
@@ -314,8 +313,7 @@ def _compare(
     if jobs != "auto" and not jobs.isdecimal():
         raise UserError(f"jobs should be auto or a number, but it is '{jobs}'")
     console = _console()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop is as orderly as Ctrl-C
-    try:
+    with _orderly_stop(f"stopped; the same call goes on with what {out} has not got yet"):
         entries = compare(
             out,
             methods=[name.strip() for name in methods.split(",")],
@@ -330,9 +328,6 @@ def _compare(
             preset=preset,
             **{key: value for key, value in given.items() if value is not None},
         )
-    except KeyboardInterrupt:
-        typer.echo(f"stopped; the same call goes on with what {out} has not got yet", err=True)
-        raise typer.Exit(130) from None
     console.print(comparison_tables([asdict(entry) for entry in entries], notes_on(entries), console.width))
     typer.echo(f"tables: {out}/table.md, table.csv, table.tex")
 
@@ -359,26 +354,40 @@ def _reproduce(
     """
     from acpl.experiments.reproduce.reproduction import reproduce
 
-    target = reproduce(
-        name,
-        out,
-        work=work,
-        methods=_listed("methods", methods, str),
-        fractions=_listed("fractions", fractions, float),
-        seeds=seeds,
-        steps=steps,
-        ks=_listed("ks", ks, int),
-        tuned=tuned,
-        jobs=jobs,
-        resamples=resamples,
-        dry_run=dry_run,
-        say=typer.echo,
-        preset=preset,
-        **given,
-    )
+    with _orderly_stop(f"stopped; the same call goes on with what {out} has not got yet"):
+        target = reproduce(
+            name,
+            out,
+            work=work,
+            methods=_listed("methods", methods, str),
+            fractions=_listed("fractions", fractions, float),
+            seeds=seeds,
+            steps=steps,
+            ks=_listed("ks", ks, int),
+            tuned=tuned,
+            jobs=jobs,
+            resamples=resamples,
+            dry_run=dry_run,
+            say=typer.echo,
+            preset=preset,
+            **given,
+        )
     if not dry_run:
         typer.echo((target / "table.md").read_text(encoding="utf-8"))
         typer.echo(f"written: {target}")
+
+
+@contextmanager
+def _orderly_stop(words: str) -> Iterator[None]:
+    """Ctrl-C, and a scheduler's SIGTERM as well, end the command with these words."""
+    import signal
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(words, err=True)
+        raise typer.Exit(130) from None
 
 
 def _listed(option: str, given: str | None, kind: Callable[[str], Any]) -> list[Any]:
@@ -559,7 +568,7 @@ app.command()(
             ),
             _own("methods", str, "all", "Comma-separated, or all.", complete.several_methods),
             _own("fractions", str, "0.05", "Shares of labels, comma-separated."),
-            _own("seeds", int, 3, "Runs of each, seeds 0 to this."),
+            _own("seeds", int, 3, "Runs of each: so many seeds, from 0."),
             _own(
                 "budget",
                 str,
@@ -595,7 +604,7 @@ app.command()(
             _PRESET,
             _own("methods", str | None, None, "Comma-separated, or all: for table1, table2 and table3."),
             _own("fractions", str | None, None, "Shares of labels, comma-separated (default: the paper's)."),
-            _own("seeds", int, 5, "Runs of each, seeds 0 to this."),
+            _own("seeds", int, 5, "Runs of each: so many seeds, from 0."),
             _own("steps", int | None, None, "Gradient steps of every run (default: what ACPL would take at most)."),
             _own("ks", str | None, None, "figure-k: values of K, comma-separated (default: the paper's, by share)."),
             _own("tuned", Path | None, None, "YAML of settings: under 'all', and each method's own under its name."),

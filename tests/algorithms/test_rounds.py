@@ -42,7 +42,7 @@ def test_self_training_keeps_everything() -> None:
     world.run_stage(0, 5)
     record = world.method.before_stage(1, world.look)
     assert record is not None
-    assert record.summary == {"selected": UNLABELLED, "left": 0}
+    assert record.summary == {"selected": UNLABELLED, "unselected": 0}
     state = world.method.state_dict()
     said = world.look(world.method.networks().predictor, world.pools.unlabelled).probabilities
     assert torch.equal(state["targets"].argmax(dim=1), said.argmax(dim=1))
@@ -69,7 +69,7 @@ def test_curriculum_labelling_takes_the_surest_first_and_all_in_the_end() -> Non
     assert not torch.equal(world.method.networks().trained.head.weight, old)
     second = world.method.before_stage(2, world.look)
     assert second is not None
-    assert second.summary["left"] == 0
+    assert second.summary["unselected"] == 0
     assert world.method.before_stage(3, world.look) is None
     assert world.method.stage(3) is None
 

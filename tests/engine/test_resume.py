@@ -76,6 +76,9 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(method: st
         process.start()
         return process
 
+    awake = context.Process(target=time.sleep, args=(0,))  # the server's own start is not part of a run
+    awake.start()
+    awake.join()
     started = time.monotonic()
     unbroken = start(tmp_path / "unbroken")
     unbroken.join()
@@ -146,6 +149,7 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_it_taken(cut_run: Path,
         state, broken = Checkpoints(cut_run / "checkpoints", 0).read()
         assert state is not None
         assert [file.name for file in broken] == ["99999999.pt"]
+    (cut_run / "checkpoints" / "99999999.pt").write_bytes(b"junk")
 
     class Ear:
         said: list[str]
@@ -158,7 +162,7 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_it_taken(cut_run: Path,
     ear.say = ear.said.append  # type: ignore[attr-defined]
     acpl.train(resume=cut_run, monitor=ear)  # type: ignore[arg-type]
     assert any("broken checkpoint passed over" in line and "99999999.pt" in line for line in ear.said)
-    (cut_run / "checkpoints" / "99999999.pt").unlink()
+    assert [file.name for file in (cut_run / "checkpoints").glob("*.broken")] == ["99999999.broken"]
     assert_same_run(tmp_path / "whole", cut_run)
 
 

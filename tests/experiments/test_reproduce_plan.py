@@ -121,7 +121,8 @@ def test_tuned_settings_of_everybody_may_not_be_given_to_one(tmp_path: Path) -> 
         ("all: {k: 3}", "'k' under 'all' is no setting that all methods share"),
         ("acpl: {steps: 3}", "'steps' under 'acpl'"),
         ("nobody: {}", "unknown method 'nobody'"),
-        ("- 1", "should hold settings under 'all'"),
+        ("- 1", "should hold names and values"),
+        ("acpl: 1", "should hold settings under 'all'"),
     ):
         file.write_text(text)
         with pytest.raises(UserError, match=sentence):

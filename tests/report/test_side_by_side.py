@@ -61,6 +61,7 @@ def test_the_folder_of_a_comparison_has_a_page_with_its_table(chest_run: Path, t
         "0.3,,broken,,,,,,,,,0,seed 0: it broke,,,",
     ]
     (tmp_path / "table.csv").write_text("\n".join([heading, *rows]) + "\n")
+    (tmp_path / "plan.json").write_text("{}")
     shutil.copytree(chest_run, tmp_path / "acpl-0.3-0")
     page = acpl.make_report(tmp_path).read_text()
     assert "2 methods compared" in page

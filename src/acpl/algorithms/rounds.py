@@ -61,7 +61,7 @@ class Rounds(StepByStep):
         self._take(self.guess(index, look))
         if self.settings.fresh:
             self._networks.become(self.context.build())
-        return Record({"selected": len(self._guess.ids), "left": self._unlabelled - len(self._guess.ids)})
+        return Record({"selected": len(self._guess.ids), "unselected": self._unlabelled - len(self._guess.ids)})
 
     def stage(self, index: int) -> Stage | None:
         """The warm-up, or a round; None when all rounds are done or nothing is unlabelled."""

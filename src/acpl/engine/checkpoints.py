@@ -66,18 +66,19 @@ class Place:
     def remember(self, totals: Mapping[str, float], generator: torch.Generator) -> None:
         """Stop within an epoch."""
         self.totals = dict(totals)
-        self.random = {"global": torch.get_rng_state(), "own": generator.get_state()}
+        self.random = {"global": torch.get_rng_state(), generator.device.type: generator.get_state()}
         if generator.device.type == "cuda":
-            self.random["cuda"] = torch.cuda.get_rng_state(generator.device)
+            self.random["device"] = torch.cuda.get_rng_state(generator.device)
 
     def set_random(self, generator: torch.Generator) -> None:
         """Go on within an epoch."""
         if self.random is None:
             return
         torch.set_rng_state(self.random["global"])
-        generator.set_state(self.random["own"])
-        if "cuda" in self.random:
-            torch.cuda.set_rng_state(self.random["cuda"], generator.device)
+        if generator.device.type in self.random:  # on another kind of device the rest of the epoch is drawn anew
+            generator.set_state(self.random[generator.device.type])
+        if "device" in self.random and generator.device.type == "cuda":
+            torch.cuda.set_rng_state(self.random["device"], generator.device)
 
     def state_dict(self, seconds: float) -> dict[str, Any]:
         """Everything; ``seconds`` is how long the run has trained in all."""
@@ -120,13 +121,16 @@ class Checkpoints:
         return files[-1] if files else None
 
     def read(self) -> tuple[dict[str, Any] | None, list[Path]]:
-        """The newest whole checkpoint's state, and the broken ones that were passed over."""
+        """The newest whole checkpoint's state, and the broken ones that were passed over; leftovers of a crash go."""
+        for leftover in self.folder.glob("*.part"):
+            leftover.unlink(missing_ok=True)
         broken: list[Path] = []
         for file in reversed(self._files()):
             state = _read(file)
             if state is not None:
                 return state, broken
             broken.append(file)
+            file.rename(file.with_suffix(".broken"))  # so that it is not taken for one of the two that are kept
         return None, broken
 
     def _files(self) -> list[Path]:

@@ -10,15 +10,17 @@ class Clock:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._running: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, part: str) -> Iterator[None]:
         """Time what is done within, under this name."""
-        started = time.perf_counter()
+        self._running[part] = time.perf_counter()
         try:
             yield
         finally:
-            self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - started
+            self._seconds[part] = self._so_far(part)
+            del self._running[part]
 
     def add(self, parts: Mapping[str, float]) -> None:
         """What an earlier process spent on the same run."""
@@ -26,5 +28,9 @@ class Clock:
             self._seconds[part] = self._seconds.get(part, 0.0) + seconds
 
     def parts(self) -> dict[str, float]:
-        """Each part's seconds so far, in the order in which they were first entered."""
-        return {part: round(seconds, 3) for part, seconds in self._seconds.items()}
+        """Each part's seconds so far, in the order in which they were first entered; those that run now included."""
+        return {part: round(self._so_far(part), 3) for part in {**self._seconds, **self._running}}
+
+    def _so_far(self, part: str) -> float:
+        started = self._running.get(part)
+        return self._seconds.get(part, 0.0) + (0.0 if started is None else time.perf_counter() - started)

@@ -27,13 +27,16 @@ class Device:
             raise UserError(f"device should be auto, cpu, cuda or cuda:N, but it is {name!r}") from None
         if device.type == "cuda" and not torch.cuda.is_available():
             raise UserError(f"device {name} was asked for, but torch sees no GPU here")
+        if device.type == "cuda" and device.index is not None:
+            torch.cuda.set_device(device)  # streams, graphs and Triton go by the current one
         mixed = precision == "bf16-mixed" or (precision == "auto" and device.type == "cuda")
         return cls(device, mixed)
 
     @contextmanager
     def autocast(self) -> Iterator[None]:
         """Forward passes within run in the chosen precision."""
-        with torch.autocast(self.torch.type, dtype=torch.bfloat16, enabled=self.mixed):
+        # No cache: weights that were cast in a pass without gradients would be without them in the next one, too.
+        with torch.autocast(self.torch.type, dtype=torch.bfloat16, enabled=self.mixed, cache_enabled=False):
             yield
 
 

@@ -90,8 +90,7 @@ class _Slot:
         for name, order in orders.items():
             if name not in self.host or len(self.host[name]) != order.shape[1]:
                 shape = (order.shape[1], store.channels, *store.images.shape[2:])
-                self.host[name] = torch.empty(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
-                self.there[name] = torch.empty(shape, dtype=torch.uint8, device=self._device)
+                self._make(name, shape)
         if self._arrived is not None:
             self._arrived.synchronize()  # the last copy out of this host memory is over
         for name, order in orders.items():
@@ -112,6 +111,14 @@ class _Slot:
             _put(images, name, self.there[name])
         if self._taken is not None:
             self._taken.record()
+
+    def _make(self, name: str, shape: tuple[int, ...]) -> None:
+        if self._taken is not None:
+            self._taken.synchronize()
+        self.host[name] = torch.empty(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
+        # Of the stream that writes it: memory of another one may still be in use by what was queued there.
+        with torch.cuda.stream(self._stream):
+            self.there[name] = torch.empty(shape, dtype=torch.uint8, device=self._device)
 
     def _send(self, orders: Mapping[str, Tensor]) -> None:
         for name in orders:

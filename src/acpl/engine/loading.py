@@ -12,8 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from acpl.data.decode import BadImage, Decoding, decode, decode_image
+from acpl.data.decode import BadImage, Decoding, decode_image
+from acpl.data.decode_job import PixelJob
 from acpl.data.store import BadFile, ImageStore
+from acpl.data.workers import do_all
 from acpl.engine.inference import BATCH
 from acpl.engine.predicting import FINAL, Predictor, find_files, prediction_table
 from acpl.engine.run_folder import RunFolder
@@ -94,12 +96,15 @@ class Model:
         bad: list[BadFile] = []
         for place, image in enumerate(_each(images)):
             if isinstance(image, str | Path):
-                for file in find_files([Path(image)]):
-                    try:
-                        pixels.append(torch.from_numpy(decode(file.files.read(file.name), self._decoding)))
+                files = find_files([Path(image)])
+                # In processes with limits of their own, as every stranger's file is read.
+                job = PixelJob([file.files for file in files], [file.name for file in files], self._decoding)
+                for file, found in zip(files, do_all(job, "decoding"), strict=True):
+                    if isinstance(found, str):
+                        bad.append(BadFile(file.id, found))
+                    else:
+                        pixels.append(torch.from_numpy(found))
                         ids.append(file.id)
-                    except BadImage as reason:
-                        bad.append(BadFile(file.id, str(reason)))
                 continue
             try:
                 pixels.append(self.decoded(image))

@@ -1,6 +1,7 @@
 """The loop: drives a method through its contract and never asks which one it is."""
 
 import copy
+import gc
 import math
 import time
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from acpl.algorithms.contract import Method, Networks, Stage, Views
+from acpl.algorithms.contract import Method, Networks, Record, Stage, Views
 from acpl.engine.checkpoints import Checkpoints, Place
 from acpl.engine.clock import Clock
 from acpl.engine.device import seed_everything
@@ -21,7 +22,17 @@ from acpl.engine.inference import Inference
 from acpl.engine.monitor import Monitor
 from acpl.engine.reporting import keep_features
 from acpl.engine.run_folder import RunFolder
-from acpl.engine.step import TrainingStep, Workbench, epoch_order, fresh_optimiser, kind, rate, restart, set_rate
+from acpl.engine.step import (
+    TrainingStep,
+    Workbench,
+    epoch_order,
+    fresh_optimiser,
+    kind,
+    rate,
+    restart,
+    restore,
+    set_rate,
+)
 from acpl.engine.stopping import Stop, Stopped
 from acpl.engine.trouble import (
     Trouble,
@@ -62,7 +73,8 @@ class Trainer:
     _optimiser: torch.optim.Adam | None = None
     _steps: dict[tuple[object, ...], TrainingStep] = field(default_factory=dict)
     _inferences: list[Inference] = field(default_factory=list)
-    _seen: FeatureSample = field(default_factory=FeatureSample)
+    _seen: FeatureSample | None = None
+    """What the method looks at between two stages."""
     _started: float = field(default_factory=time.perf_counter)
     _losses_read: float = 0.0
 
@@ -80,10 +92,11 @@ class Trainer:
                 seed_everything(self.bench.config.seed, index, _BETWEEN_STAGES)
                 self._seen = FeatureSample()
                 with self.clock("selection"):
-                    record = method.before_stage(index, self)
+                    record = self._look_over(method, index)
                 if record is not None and record.candidates:
                     self.folder.write_stage(index, record.candidates, self.classes)
                     keep_features(self.folder, index, self._seen)
+                self._seen = None
                 summary = dict(record.summary) if record is not None else {}
             stage = method.stage(index)
             if stage is None:
@@ -93,21 +106,38 @@ class Trainer:
                 self._tell({"event": "stage", "stage": index, "name": stage.name, **planned, **summary})
                 self.place.enter(summary)
                 self._mention(selection_of_none_or_all(stage.name, summary))
+            score, fits = math.nan, True
             try:
                 score = self._train(method, stage)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                raise self._too_large(method, stage) from None
+                fits = False
+            if not fits:  # out here, where nothing holds on to the failed step's memory any more
+                raise self._too_large(method, stage)
             method.after_stage(index)
             if stage.snapshot:
                 self.folder.write_weights(stage.name, method.networks().predictor.state_dict())
             self.monitor.say(_stage_line(stage.name, self.place.summary, score))
             self.place.leave()
             self._save(method)
+            self._stop_if_asked()
         if self.bench.config.keep == "best" and self._best is not None:
             return self._best
         return method.networks().predictor
+
+    def _look_over(self, method: Method, index: int) -> Record | None:
+        try:
+            return method.before_stage(index, self)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            where, saved = self.bench.device.torch, self.checkpoints.newest()
+            kept = f"; the last checkpoint is {saved}" if saved is not None else ""
+            raise UserError(
+                f"{where} has too little memory to look at the pools before stage {index}; "
+                f"take a smaller size, or a smaller store_share{kept}"
+            ) from None
 
     def __call__(self, network: Classifier, ids: Tensor) -> Views:
         """What ``network`` says of these samples: the method's look at the pools."""
@@ -127,7 +157,8 @@ class Trainer:
             ]
             self._inferences = [*known, *self._inferences][:_NETWORKS]
         views = known[0](ids, self.monitor.progress)
-        self._seen.note(ids, views.features)
+        if self._seen is not None:
+            self._seen.note(ids, views.features)
         return views
 
     def on_validation(self, network: Classifier) -> tuple[Floats, Floats]:
@@ -162,8 +193,9 @@ class Trainer:
                 event["validation_auroc"] = place.score
             event["seconds"] = round(self._seconds(), 3)
             self._tell(event)
-            if not last and self.checkpoints.due():
+            if not last and (self.stop.asked or self.checkpoints.due()):
                 self._save(method)
+                self._stop_if_asked()
         self.monitor.end()
         return place.score
 
@@ -200,15 +232,19 @@ class Trainer:
                 self._refuse_nan(stage, step, orders)
                 place.remember(step.totals(), bench.generator)
                 self._save(method)
-                raise Stopped(self.folder.path, place.steps)
+                self._stop_if_asked()
         self._refuse_nan(stage, step, orders)
         return {name: total / steps for name, total in step.totals().items()}
+
+    def _stop_if_asked(self) -> None:
+        if self.stop.asked:
+            raise Stopped(self.folder.path, self.place.steps)
 
     def _refuse_nan(self, stage: Stage, step: TrainingStep, orders: Mapping[str, Tensor]) -> None:
         bad = step.first_bad()
         if bad is None:
             return
-        names = [name for name, total in step.totals().items() if not math.isfinite(total)]
+        names = step.bad_at(bad)
         number = self.place.steps - self.place.step + bad + 1
         ids = {name: order[bad] for name, order in orders.items()}
         rate_now, mixed = self.bench.config.learning_rate, self.bench.device.mixed
@@ -230,6 +266,8 @@ class Trainer:
         device, config = self.bench.device, self.bench.config
         self._steps.clear()
         self._inferences.clear()
+        method.networks().trained.zero_grad(set_to_none=True)
+        gc.collect()
         if device.torch.type == "cuda":
             torch.cuda.empty_cache()
         shown = sum(draw.batch_size * len(draw.views) for draw in stage.draws.values())
@@ -256,6 +294,7 @@ class Trainer:
             restart(optimiser)
         found = self._steps.get(kind(stage))
         if found is None:
+            self._steps.clear()  # the memory of the last kind's recording goes before the next is made
             found = self._steps[kind(stage)] = TrainingStep(self.bench, method, stage, optimiser)
         return found
 
@@ -277,6 +316,7 @@ class Trainer:
         return self.place.seconds + time.perf_counter() - self._started
 
     def _save(self, method: Method) -> None:
+        self.folder.sync_events()
         self.checkpoints.write(
             {
                 "place": self.place.state_dict(self._seconds()),
@@ -296,7 +336,7 @@ class Trainer:
         method.load_state_dict(state["method"])
         if state["optimiser"] is not None:
             self._optimiser = fresh_optimiser(method, self.bench.config, self.bench.device)
-            self._optimiser.load_state_dict(state["optimiser"])
+            restore(self._optimiser, state["optimiser"])
         if state["best"] is not None:
             self._best = copy.deepcopy(method.networks().predictor)
             self._best.load_state_dict(state["best"])

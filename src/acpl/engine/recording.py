@@ -1,7 +1,9 @@
 """Work of fixed shape, recorded once and replayed: a GPU is then told of a thousand kernels in one go."""
 
 from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import Protocol
+from weakref import WeakMethod
 
 import torch
 
@@ -29,22 +31,38 @@ class Repeated:
     """
 
     def __init__(self, work: Callable[[], object], recording: Recording | None) -> None:
-        self._work = work
+        # A bound method is held weakly: its owner holds this, and a circle would keep a GPU's memory.
+        self._work = WeakMethod(work) if isinstance(work, MethodType) else (lambda: work)
         self._recording = recording
         self._runs = 0
+        self._stream: torch.cuda.Stream | None = None
 
     def __call__(self) -> None:
         """Do it once."""
+        work = self._work()
+        assert work is not None, "its owner is gone"
         if self._recording is None:
-            self._work()
+            work()
             return
         if self._runs < WARM_RUNS:
-            _beside(self._work)
+            self._run_beside(work)
         else:
             if self._runs == WARM_RUNS:
-                self._recording.record(self._work)
+                self._recording.record(work)
             self._recording.replay()
         self._runs += 1
+
+    def _run_beside(self, work: Callable[[], object]) -> None:
+        """On a stream of its own, as CUDA wants what is recorded next to have run before; always the same one, since
+        memory is kept for each."""
+        if not torch.cuda.is_available():
+            work()
+            return
+        self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            work()
+        torch.cuda.current_stream().wait_stream(self._stream)
 
 
 class CudaRecording:
@@ -58,21 +76,10 @@ class CudaRecording:
     def record(self, work: Callable[[], object]) -> None:
         """Capture ``work`` on a stream of its own."""
         torch.cuda.synchronize()
-        with torch.cuda.graph(self._graph):
+        # Other threads may go on copying images meanwhile.
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             work()
 
     def replay(self) -> None:
         """Launch the graph."""
         self._graph.replay()
-
-
-def _beside(work: Callable[[], object]) -> None:
-    """On another stream than the default one, as CUDA wants what is recorded next to have run before."""
-    if not torch.cuda.is_available():
-        work()
-        return
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        work()
-    torch.cuda.current_stream().wait_stream(stream)

@@ -8,6 +8,7 @@ import json
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from acpl.data.sources import Dataset
 from acpl.data.workers import Progress, nothing
 from acpl.engine.clock import Clock
 from acpl.engine.feature_sample import FeatureSample
-from acpl.engine.run_folder import RunFolder, write_whole
+from acpl.engine.run_folder import RunFolder
 from acpl.engine.selection_figures import selection_figures
+from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 
 FOLDER = "report"
@@ -27,8 +29,9 @@ def keep_features(folder: RunFolder, stage: int, seen: FeatureSample) -> None:
     """``report/features-NN.parquet``: a sample of what the method looked at before this stage."""
     table = seen.table()
     if table is not None:
-        (folder.path / FOLDER).mkdir(exist_ok=True)
-        table.to_parquet(folder.path / FOLDER / f"features-{stage:02d}.parquet", index=False)
+        content = BytesIO()
+        table.to_parquet(content, index=False)
+        _write(folder, f"features-{stage:02d}.parquet", content.getvalue())
 
 
 def gather_training(folder: RunFolder, dataset: Dataset, *, device: str, clock: Clock) -> None:
@@ -61,8 +64,14 @@ def gather_again(path: Path, progress: Progress = nothing) -> str | None:
 
 def keep(folder: RunFolder, name: str, value: dict[str, Any]) -> None:
     """A file of the folder's ``report``, there whole or not at all."""
-    (folder.path / FOLDER).mkdir(exist_ok=True)
-    write_whole(folder.path / FOLDER / name, json.dumps(value, separators=(",", ":")).encode())
+    _write(folder, name, json.dumps(value, separators=(",", ":")).encode())
+
+
+def _write(folder: RunFolder, name: str, content: bytes) -> None:
+    target = folder.path / FOLDER / name
+    with told(target):
+        target.parent.mkdir(exist_ok=True)
+    write_whole(target, content)
 
 
 def versions() -> dict[str, str]:

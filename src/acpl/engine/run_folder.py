@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -73,6 +74,8 @@ class RunFolder:
             beside.path.rename(path)
         except OSError as error:
             raise UserError(f"{path} cannot be made: {error.strerror}") from None
+        finally:
+            shutil.rmtree(beside.path, ignore_errors=True)
         return cls(path)
 
     @classmethod
@@ -138,6 +141,13 @@ class RunFolder:
         """How many bytes ``events.jsonl`` has."""
         file = self.path / "events.jsonl"
         return file.stat().st_size if file.exists() else 0
+
+    def sync_events(self) -> None:
+        """Put what was told so far on the disk: a checkpoint that is newer must not outlive it."""
+        file = self.path / "events.jsonl"
+        if file.exists():
+            with told(file), file.open("rb") as handle:
+                os.fsync(handle.fileno())
 
     def cut_events(self, size: int) -> None:
         """Forget the events after a checkpoint: what they tell will happen again."""

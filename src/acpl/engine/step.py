@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,10 +54,11 @@ class TrainingStep:
         device = bench.device.torch
         self._feed = feed_for(bench.store, bench.device)
         self._targets = bench.pools.table().to(device, copy=True)
+        self._classes = bench.pools.classes
         self._totals: dict[str, Tensor] = {}
         self._last: dict[str, Tensor] = {}
         self._count = torch.zeros((), dtype=torch.int64, device=device)
-        self._first_bad = torch.full((), -1, dtype=torch.int64, device=device)
+        self._first_bad: dict[str, Tensor] = {}
         recordable = getattr(method, "recordable", False)
         self._work = Repeated(self._step, bench.recording() if recordable else None)
 
@@ -74,7 +76,8 @@ class TrainingStep:
         """An epoch's ids; from step ``first`` on, with the sums of losses of the steps before it."""
         self._feed.begin(orders, first)
         self._count.fill_(first)
-        self._first_bad.fill_(-1)
+        for bad in self._first_bad.values():
+            bad.fill_(-1)
         for name, total in self._totals.items():
             total.fill_((so_far or {}).get(name, 0.0))
         if so_far and not self._totals:
@@ -95,8 +98,12 @@ class TrainingStep:
 
     def first_bad(self) -> int | None:
         """The first step of the epoch whose loss was not a finite number."""
-        step = int(self._first_bad)
-        return None if step < 0 else step
+        steps = [step for step in (int(bad) for bad in self._first_bad.values()) if step >= 0]
+        return min(steps, default=None)
+
+    def bad_at(self, step: int) -> list[str]:
+        """Which losses stopped being finite numbers at this step."""
+        return [name for name, bad in self._first_bad.items() if int(bad) == step]
 
     def _step(self) -> None:
         batch = {name: self._samples(name, draw) for name, draw in self._draws.items()}
@@ -107,7 +114,7 @@ class TrainingStep:
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         self._method.after_step(batch)
-        self._note({name: loss.detach() for name, loss in losses.items()}, total.detach())
+        self._note({name: loss.detach() for name, loss in losses.items()})
 
     def _samples(self, name: str, draw: Draw) -> Samples:
         bench, ids = self._bench, self._feed.ids(name)
@@ -116,18 +123,20 @@ class TrainingStep:
             augment_as(view, images, self._how, bench.generator).contiguous(memory_format=torch.channels_last)
             for view in draw.views
         )
-        targets = self._targets[ids] if draw.known else torch.full_like(self._targets[: len(ids)], torch.nan)
+        targets = self._targets[ids] if draw.known else self._targets.new_full((len(ids), self._classes), torch.nan)
         return Samples(ids, first, targets, tuple(more))
 
-    def _note(self, losses: Mapping[str, Tensor], total: Tensor) -> None:
+    def _note(self, losses: Mapping[str, Tensor]) -> None:
         for name, loss in losses.items():
             if name not in self._totals:
                 self._totals[name] = torch.zeros_like(loss)
             if name not in self._last:
                 self._last[name] = torch.zeros_like(loss)
+                self._first_bad[name] = torch.full_like(self._count, -1)
             self._totals[name] += loss
             self._last[name].copy_(loss)
-        self._first_bad.copy_(torch.where((self._first_bad < 0) & ~torch.isfinite(total), self._count, self._first_bad))
+            bad = self._first_bad[name]
+            bad.copy_(torch.where((bad < 0) & ~torch.isfinite(loss), self._count, bad))
         self._count += 1
 
 
@@ -156,6 +165,14 @@ def restart(optimiser: torch.optim.Adam) -> None:
     for state in optimiser.state.values():
         for value in state.values():
             value.zero_()
+
+
+def restore(optimiser: torch.optim.Adam, state: Mapping[str, Any]) -> None:
+    """Go on from a saved state, perhaps on another device: how it computes here stays as it is."""
+    own = [{key: group[key] for key in ("lr", "fused", "foreach", "capturable")} for group in optimiser.param_groups]
+    optimiser.load_state_dict(dict(state))
+    for group, mine in zip(optimiser.param_groups, own, strict=True):
+        group.update(mine)
 
 
 def set_rate(optimiser: torch.optim.Adam, value: float) -> None:

@@ -186,9 +186,9 @@ def _train(config: Config, source: Source, folder: RunFolder, monitor: Monitor) 
     )
     with stop.listening():
         kept = trainer.fit(method, state)
-    folder.write_card(_with_thresholds(card, trainer, kept))
-    folder.write_weights("model", kept.state_dict())
     gather_training(folder, dataset, device=str(device.torch), clock=clock)
+    folder.write_card(_with_thresholds(card, trainer, kept))
+    folder.write_weights("model", kept.state_dict())  # last: with it the run is done
 
 
 def _with_thresholds(card: ModelCard, trainer: Trainer, kept: Classifier) -> ModelCard:

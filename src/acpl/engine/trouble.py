@@ -78,7 +78,7 @@ def labels_that_teach_little(labels: Floats, classes: Sequence[str], task: Task)
 
 def selection_of_none_or_all(stage: str, summary: Mapping[str, float]) -> Trouble | None:
     """A stage that selected nothing, or left nothing; ``summary`` is a record's, with ``selected`` and ``left``."""
-    if "selected" not in summary or "left" not in summary:
+    if "selected" not in summary or "left" not in summary:  # in rounds nobody leaves the pool
         return None
     selected, left = int(summary["selected"]), int(summary["left"])
     facts = {"stage_name": stage, "selected": selected, "left": left}
@@ -143,7 +143,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error means that a device, or the machine, has no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    said = (
+        "can't allocate memory",
+        "CUDA error: out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "CUDNN_STATUS_ALLOC_FAILED",
+    )
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in said)
 
 
 def batch_size_that_fits(batch_size: int, attempt: Callable[[int], None]) -> int:

@@ -33,8 +33,11 @@ def write_whole(path: Path, content: bytes) -> None:
             raise
 
 
-def append_line(path: Path, line: str) -> None:
-    """One more line at the end of a file; a line that was cut off there, now or by a crash before, is taken away."""
+def append_line(path: Path, line: str, *, sync: bool = False) -> None:
+    """One more line at the end of a file; a line that was cut off there, now or by a crash before, is taken away.
+
+    With ``sync`` it is on the disk when this returns.
+    """
     with told(path), path.open("a+b", buffering=0) as file:  # a buffer would be written once more when it is closed
         _end_with_a_whole_line(file)
         start = file.seek(0, os.SEEK_END)
@@ -42,6 +45,8 @@ def append_line(path: Path, line: str) -> None:
         try:
             while rest:
                 rest = rest[file.write(rest) :]
+            if sync:
+                os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):
                 file.truncate(start)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from acpl.engine.stopping import Stopped
 from acpl.errors import UserError
 from acpl.experiments.side_by_side import results
 
@@ -46,7 +47,7 @@ def run_cells(
 ) -> dict[str, str]:
     """Train and evaluate every cell that is not there yet, ``jobs`` at a time with the cores shared out.
 
-    A cell that an earlier stop cut short is run again from its start. With ``keep_going`` a cell that fails does not
+    A cell that an earlier stop cut short goes on where it was. With ``keep_going`` a cell that fails does not
     stop the others: the reasons are returned by the cells' names. ``board`` is told of every start and end.
     """
     from acpl.experiments.progress import Board
@@ -123,10 +124,11 @@ def _run(cell: Cell, folder: Path, threads: int | None) -> str | None:
     if threads is not None:
         torch.set_num_threads(threads)
     target = folder / cell.name
-    shutil.rmtree(target, ignore_errors=True)  # what an earlier stop has left of it
     try:
-        api.train(out=target, **cell.settings)
+        _train(target, cell.settings)
         api.evaluate(target, part=cell.part, device=cell.settings.get("device", "auto"))
+    except Stopped:  # somebody asked this process to stop, not this cell to fail
+        raise KeyboardInterrupt from None
     except UserError as error:
         return str(error)
     except Exception as error:
@@ -136,3 +138,16 @@ def _run(cell: Cell, folder: Path, threads: int | None) -> str | None:
             traceback.print_exc(file=file)
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     return None
+
+
+def _train(target: Path, settings: dict[str, Any]) -> None:
+    """Train, or go on with what an earlier stop has left."""
+    from acpl import api
+
+    if (target / "model.safetensors").exists():
+        return
+    if (target / "config.yaml").exists():
+        api.train(resume=target)
+        return
+    shutil.rmtree(target, ignore_errors=True)
+    api.train(out=target, **settings)

@@ -22,6 +22,7 @@ SHARED: tuple[Settings, ...] = ({"weight_decay": 1e-4}, {"weight_decay": 1e-3}, 
 GRIDS: dict[str, tuple[Settings, ...]] = {
     # K is what the paper set on validation: 200, 100 or 50 by data and fraction.
     "acpl": ({"k": 10}, {"k": 50}, {"k": 200}),
+    "acpl-plus": ({"consistency": 1.0}, {"balance": 0.5}, {"sharpen": 0.5}),
     "curriculum-labelling": ({"fresh": False}, {"share": 0.5}, {"share": 0.1}),
     "fixmatch": ({"confidence": 0.8}, {"weight": 0.3}, {"confidence": 0.7}),
     "graph-xnet": ({"k": 30}, {"alpha": 0.9}, {"fresh": True}),

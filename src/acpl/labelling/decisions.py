@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from acpl.engine.writing import append_line
 from acpl.errors import UserError
 from acpl.labelling.label_table import LabelTable
 from acpl.task import Task
@@ -113,15 +113,10 @@ class Decisions:
         self._append_row([now, sample, image, action, json.dumps(list(labels))])
 
     def _append_row(self, row: Sequence[Any]) -> None:
-        """One write to a file opened for appending: a crash leaves all of a row or, at worst, a last torn line."""
+        """A whole row or none; a line that a crash cut off is taken away first."""
         stream = StringIO()
-        csv.writer(stream, lineterminator="\n").writerow(row)
-        descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, stream.getvalue().encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        csv.writer(stream, lineterminator="").writerow(row)
+        append_line(self.log, stream.getvalue(), sync=True)
 
     def _replay(self) -> None:
         if self.log.stat().st_size == 0:

@@ -4,8 +4,10 @@ from io import BytesIO
 
 import torch
 
-from acpl.data.decode import BadImage, Decoding, Pixels, decode
+from acpl.data.decode import BadImage, Decoding, Pixels
+from acpl.data.decode_job import PixelJob
 from acpl.data.files import ImageFiles
+from acpl.data.workers import do_all
 from acpl.labelling.contact_sheet import picture_of
 from acpl.labelling.pool import Pool
 
@@ -28,7 +30,10 @@ def _from_file(pool: Pool, sample: int) -> Pixels | None:
     if not isinstance(files, ImageFiles):
         return None
     try:
-        content = files.read(files.find(str(pool.manifest.table.loc[sample, "image"])))
-        return decode(content, Decoding(EYE, pool.card.channels, "pad"))
-    except BadImage:  # changed since it was decoded for training: what the model saw is still there
+        name = files.find(str(pool.manifest.table.loc[sample, "image"]))
+    except BadImage:
         return None
+    # In a process with limits of its own, as every stranger's file is read.
+    pixels = do_all(PixelJob([files], [name], Decoding(EYE, pool.card.channels, "pad")), "decoding")[0]
+    # Changed since it was decoded for training: what the model saw is still there.
+    return None if isinstance(pixels, str) else pixels

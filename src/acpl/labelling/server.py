@@ -134,8 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
             answer = self._decide(asked) if path == "decide" else {"id": self.server.decisions.undo()}
         except ValueError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
-        except OSError as error:
-            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"it could not be saved: {error.strerror}")
+        except UserError as error:
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         else:
             self._send(json.dumps(answer).encode(), "application/json")
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
+
+from acpl.errors import UserError
+from acpl.settings import read_yaml
 
 Json = dict[str, Any]
 Events = list[Json]
@@ -25,6 +27,8 @@ class RunData:
     """Images labelled, unlabelled and in the validation part."""
     stages: Events
     epochs: Events
+    troubles: list[str]
+    """What went wrong in training and was gone on after, one sentence each."""
     part: str | None
     """The part that ``evaluation`` and ``judged`` speak of: test, or validation where the test part is closed."""
     evaluation: Json | None
@@ -69,11 +73,12 @@ def read_run(run: Path, part: str | None = None) -> RunData:
     part = next((p for p in parts if (run / f"evaluation{_suffix(p)}.json").exists()), None)
     return RunData(
         path=run,
-        config=yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")),
+        config=read_yaml(run / "config.yaml"),
         card=_json(run / "model.json"),
         roles=Counter(pd.read_csv(run / "split.csv", usecols=["role"])["role"]),
         stages=[event for event in events if event["event"] == "stage"],
         epochs=[event for event in events if event["event"] == "epoch"],
+        troubles=[str(event.get("sentence", "")) for event in events if event["event"] == "trouble"],
         part=part,
         evaluation=None if part is None else _json(run / f"evaluation{_suffix(part)}.json"),
         judged=None if part is None else _json(run / "report" / f"judged{_suffix(part)}.json"),
@@ -99,7 +104,10 @@ def read_events(file: Path) -> Events:
 def _json(file: Path) -> Json | None:
     if not file.exists():
         return None
-    found: Json = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        found: Json = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(f"{file} is damaged: it is not JSON") from None
     return found
 
 

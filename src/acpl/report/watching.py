@@ -6,7 +6,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from acpl.report.plots import clock
 from acpl.report.run_data import Events, Json, read_events
+from acpl.settings import read_yaml
 
 SILENT = 600.0
 """Seconds without an event after which a run may have stopped."""
@@ -49,7 +49,7 @@ def finished(run: Path) -> bool:
 
 def view(run: Path, now: float) -> Group:
     """What is going on, how far it is, and what came out so far."""
-    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) or {}
+    config = read_yaml(run / "config.yaml")
     file = run / "events.jsonl"
     events = read_events(file)
     silence = max(0.0, now - file.stat().st_mtime) if file.exists() else 0.0
@@ -60,6 +60,7 @@ def view(run: Path, now: float) -> Group:
     if stages:
         blocks.append(_table(stages, epochs))
     blocks += _lines(epochs)
+    blocks += [Text(str(event.get("sentence", "")), "yellow") for event in events if event["event"] == "trouble"]
     return Group(*blocks)
 
 

@@ -8,22 +8,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from acpl import algorithms
 from acpl.algorithms.budget import usual_steps
 from acpl.algorithms.contract import Schedule
 from acpl.config import Config, resolve
-from acpl.engine.training import source_of
+from acpl.engine.training import MAY_CHANGE, source_of
 from acpl.errors import UserError
 from acpl.experiments.cells import Cell
+from acpl.settings import read_yaml
 from acpl.task import Task
 
 SCHEDULE = ("warmup_epochs", "stages", "stage_epochs")
 """Fields of ``Config`` that a method may be tuned by: how the steps that all are given are shared out."""
 EVERYBODY = "all"
 # Where a run is done does not make it another run: files count by what they hold, images by their path's last name.
-_NOT_COUNTED = ("device", "cache", "skip_bad")
+_NOT_COUNTED = (*MAY_CHANGE, "skip_bad")
 _FILES = ("data", "split", "weights")
 
 
@@ -152,13 +151,8 @@ def read_tuned(file: Path | None) -> dict[str, dict[str, Any]]:
     """
     if file is None:
         return {}
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{file} could not be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict) or not all(isinstance(own, dict) for own in values.values()):
+    values = read_yaml(file)
+    if not all(isinstance(own, dict) for own in values.values()):
         raise UserError(f"{file} should hold settings under 'all' and under names of methods")
     for method, own in values.items():
         if method == EVERYBODY:
