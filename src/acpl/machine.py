@@ -194,7 +194,7 @@ def _browser() -> Check:
 
 def _in_own_process(code: str) -> "subprocess.CompletedProcess[str]":
     """What would crash or hang here does so there."""
-    return subprocess.run(
+    return subprocess.run(  # Python itself, with a module of our own table  # nosec B603
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
