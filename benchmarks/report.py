@@ -95,7 +95,8 @@ def main() -> None:
     options = parser.parse_args()
     place = Path(tempfile.mkdtemp())
     try:
-        folder = RunFolder.create(place / "run")
+        (place / "run").mkdir()
+        folder = RunFolder(place / "run")
         dataset = make_run(folder, options.pool)
         started = time.perf_counter()
         found = selection_figures(folder, dataset, folder.config())

@@ -253,7 +253,8 @@ def test_the_page_stays_small_whatever_the_pool_holds(tmp_path: Path) -> None:
     assert specification.loader is not None
     benchmark = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(benchmark)
-    folder = RunFolder.create(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    folder = RunFolder(tmp_path / "run")
     dataset = benchmark.make_run(folder, 6000)
     found = selection_figures(folder, dataset, folder.config())
     assert found is not None

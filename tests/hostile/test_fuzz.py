@@ -21,6 +21,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
         yield probe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sound())
 @given(chance=st.randoms(use_true_random=False))
 @settings(max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -55,6 +55,7 @@ def test_a_sound_file_is_read_in_every_way(name: str, probe: Probe) -> None:
     assert [answer.reason for answer in probe(sound()[name])] == ["", "", ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sound())
 def test_a_file_that_ends_too_early_is_read_or_refused_in_one_line(name: str, probe: Probe) -> None:
     whole = sound()[name]
@@ -69,6 +70,7 @@ def test_a_file_that_ends_too_early_is_read_or_refused_in_one_line(name: str, pr
     assert refused > len(beginnings) / 2  # what is cut in the last bytes of padding may still show
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sound())
 def test_a_header_that_lies_about_the_size_is_survived(name: str, probe: Probe) -> None:
     for content in resized(sound()[name], WIDTH, HEIGHT):

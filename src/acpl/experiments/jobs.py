@@ -45,7 +45,9 @@ def choose_jobs(config: Config, manifest: Manifest, cells: int) -> Jobs:
         limits["memory"] = int(_KEPT_FREE * free // host)
     needs = f"about {host / GIB:.1f} GiB each" + ("" if free is None else f" of {free / GIB:.1f} GiB free")
     if device.type == "cuda":
-        on_device, free_there = int(_CONTEXT) + network, torch.cuda.mem_get_info(device)[0]
+        free_there = torch.cuda.mem_get_info(device)[0]
+        store = len(manifest.table) * 3 * config.size**2
+        on_device = int(_CONTEXT) + network + min(store, int(config.store_share * free_there))
         limits["the device's memory"] = int(_KEPT_FREE * free_there // on_device)
         needs += f", and on the device about {on_device / GIB:.1f} GiB each of {free_there / GIB:.1f} GiB free"
     least = min(limits, key=lambda name: limits[name])
