@@ -50,12 +50,13 @@ def test_what_a_process_prints_goes_to_its_log_and_an_empty_log_goes(
 
 
 PARENT = """
-import subprocess, sys
+import signal, subprocess, sys
 from functools import partial
 from pathlib import Path
 from acpl.experiments.side_by_side import results
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
     folder = Path(sys.argv[1])
     sleep = f"echo $$ > {folder}/pid.part; mv {folder}/pid.part {folder}/pid; exec sleep 600"
     work = {"long": partial(subprocess.check_call, ["sh", "-c", sleep])}
@@ -76,7 +77,10 @@ def test_no_process_outlives_the_parent(how: signal.Signals, tmp_path: Path) -> 
         grandchild = int((tmp_path / "pid").read_text())
         assert alive(grandchild)
         parent.send_signal(how)
-        parent.wait(60)
+        try:
+            parent.wait(60)
+        finally:
+            parent.kill()  # or a failure here would wait for ever
     assert eventually(lambda: not alive(grandchild))
     assert how is not signal.SIGINT or parent.returncode == 130
 
