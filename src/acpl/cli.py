@@ -230,6 +230,10 @@ def review(
     first: Any = order  # checked there, for Python's callers too
     progress = Terminal(_console(stderr=True)).progress
     server = api.review(run, out=out, order=first, limit=limit, port=port, device=device, progress=progress)
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job would ignore the first
+        signal.signal(number, signal.default_int_handler)
     with server:
         typer.echo(f"open: {server.url}\nsaves to: {server.decisions.table.path}\nCtrl+C ends it")
         if browser:
