@@ -19,9 +19,11 @@ MAY_KNOW = {
     "report": {"errors", "settings"},
     "api": LEAVES | {"algorithms", "config", "data", "engine", "labelling", "report"},
     "completion": {"algorithms", "config"},
+    "options": LEAVES | {"completion", "config"},
     "machine": set(),
     "estimator": LEAVES | {"api", "engine"},
-    "cli": LEAVES | {"algorithms", "api", "completion", "config", "engine", "experiments", "machine", "report"},
+    "cli": LEAVES
+    | {"algorithms", "api", "completion", "config", "engine", "experiments", "machine", "options", "report"},
     "experiments": LEAVES | {"algorithms", "api", "config", "data", "engine", "evaluation", "report"},
 }
 

@@ -2,20 +2,18 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from inspect import Parameter, Signature
+from inspect import Parameter
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic.fields import FieldInfo
 
 from acpl import completion as complete
-from acpl.config import Config
 from acpl.errors import UserError
 from acpl.experiments.reproduce.names import NAMES
+from acpl.options import extra_options, fields, flag, own, with_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +58,7 @@ def _train(
     from acpl import api
     from acpl.engine.monitor import Quiet, Terminal
 
-    given |= _extra_options(context.args)
+    given |= extra_options(context.args)
     monitor = Quiet() if quiet else Terminal(_console(stderr=False))
     trackers = [name.strip() for name in log.split(",")] if log else []
     run = api.train(preset=preset, file=config, out=out, resume=resume, monitor=monitor, log=trackers, **given)
@@ -416,8 +414,8 @@ def methods(
     if name is None:
         rows = list(api.methods().items())
     else:
-        fields = algorithms.find(name).Settings.model_fields
-        rows = [(_flag(key), f"{field.description} [default: {field.default}]") for key, field in fields.items()]
+        settings = algorithms.find(name).Settings.model_fields
+        rows = [(flag(key), f"{field.description} [default: {field.default}]") for key, field in settings.items()]
     _print_rows(rows, as_json)
 
 
@@ -456,90 +454,7 @@ def _console(stderr: bool = False) -> "Console":
     return Console(stderr=stderr)
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _extra_options(arguments: Sequence[str]) -> dict[str, str]:
-    """Options that are no fields of ``Config``: settings of the method, as ``--k 20``, ``--k=20`` or ``--no-x``."""
-    given: dict[str, str] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            raise UserError(f"unexpected argument '{word}'; options start with --")
-        name, equals, value = word[2:].partition("=")
-        if not equals:
-            if rest and not rest[0].startswith("--"):
-                value = rest.pop(0)
-            elif name.startswith("no-"):
-                name, value = name.removeprefix("no-"), "false"
-            else:
-                value = "true"
-        given[name.replace("-", "_")] = value
-    return given
-
-
-def _option(name: str, field: FieldInfo) -> Parameter:
-    """A field of ``Config`` as an option; what is not given stays None, so that preset and file count."""
-    group = field.json_schema_extra["group"] if isinstance(field.json_schema_extra, dict) else None
-    is_switch = field.annotation is bool
-    help_text = (field.description or "").replace("[", "\\[")
-    if field.annotation is not None and get_origin(field.annotation) is Literal:
-        help_text += f" ({' | '.join(map(str, get_args(field.annotation)))})"
-    declared = f"{_flag(name)}/--no-{name.replace('_', '-')}" if is_switch else _flag(name)
-    option = typer.Option(
-        declared,
-        help=help_text,
-        rich_help_panel=str(group),
-        show_default=False,
-        metavar=None if is_switch else _metavar(field.annotation),
-        autocompletion=complete.of_setting(name, field.annotation),
-    )
-    kind: Any = bool | None if is_switch else str | None
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
-
-
-def _metavar(annotation: Any) -> str:
-    options = [part for part in get_args(annotation) if part is not NoneType]
-    plain = options[0] if get_origin(annotation) in (UnionType, Union) and options else annotation
-    if get_origin(plain) is tuple:
-        return ",".join("NAME" if part is str else "NUMBER" for part in get_args(plain) if part is not Ellipsis)
-    return {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}.get(plain, "NAME")
-
-
-def _with_options(
-    function: Callable[..., None], own: Sequence[Parameter], fields: Iterable[str]
-) -> Callable[..., None]:
-    """``function`` as a command with options of its own and one for each of these fields of ``Config``."""
-
-    def command(**given: Any) -> None:
-        function(**given)
-
-    parameters = [*own, *(_option(name, Config.model_fields[name]) for name in fields)]
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__ = function.__doc__
-    command.__name__ = function.__name__.removeprefix("_")
-    return command
-
-
-def _own(name: str, kind: Any, default: Any, text: str, words: Callable[[str], list[str]] | None = None) -> Parameter:
-    option = typer.Option(f"--{name}", help=text, show_default=False, rich_help_panel="Run", autocompletion=words)
-    return Parameter(
-        name.replace("-", "_"), Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-    )
-
-
-def _fields(*groups: str) -> list[str]:
-    """Fields of ``Config`` under these headings; all but the method's own settings where none is named."""
-    found = {name: field.json_schema_extra for name, field in Config.model_fields.items() if name != "settings"}
-    return [
-        name for name, extra in found.items() if not groups or (isinstance(extra, dict) and extra["group"] in groups)
-    ]
-
-
-_PRESET = _own(
+_PRESET = own(
     "preset",
     str | None,
     None,
@@ -547,50 +462,51 @@ _PRESET = _own(
     complete.presets,
 )
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
-    _with_options(
+    with_options(
         _train,
         [
             Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
             _PRESET,
-            _own("config", Path | None, None, "Start from this YAML file, over the preset."),
-            _own("out", Path | None, None, "Run folder to make (default: a new one below runs)."),
-            _own("resume", Path | None, None, "Go on with the run in this folder, exactly where it was."),
-            _own("quiet", bool, False, "No progress, no lines."),
-            _own(
+            own("config", Path | None, None, "Start from this YAML file, over the preset."),
+            own("out", Path | None, None, "Run folder to make (default: a new one below runs)."),
+            own("resume", Path | None, None, "Go on with the run in this folder, exactly where it was."),
+            own("quiet", bool, False, "No progress, no lines."),
+            own(
                 "log", str | None, None, "Send every figure to tensorboard, mlflow or wandb (extras); comma-separated."
             ),
         ],
-        _fields(),
+        fields(),
     )
 )
+# What every cell of a comparison shares; the rest is what it varies.
+_SHARED_BY_CELLS = [
+    name for name in fields() if name not in ("method", "fraction", "labelled", "seed", "split_checksum")
+]
 app.command()(
-    _with_options(
+    with_options(
         _compare,
         [
-            _own(
+            own(
                 "preset", str | None, None, "Start from this preset (default: compare for phantoms, images otherwise)."
             ),
-            _own("methods", str, "all", "Comma-separated, or all.", complete.several_methods),
-            _own("fractions", str, "0.05", "Shares of labels, comma-separated."),
-            _own("seeds", int, 3, "Runs of each: so many seeds, from 0."),
-            _own(
+            own("methods", str, "all", "Comma-separated, or all.", complete.several_methods),
+            own("fractions", str, "0.05", "Shares of labels, comma-separated."),
+            own("seeds", int, 3, "Runs of each: so many seeds, from 0."),
+            own(
                 "budget",
                 str,
                 "same",
                 "Gradient steps of every run: a number, or same (the default): what ACPL would take at most.",
             ),
-            _own("tune", int, 1, "Settings of each method to choose among on validation; 1: each as it stands."),
-            _own("jobs", str, "auto", "Runs side by side; auto: as cores and memory allow."),
-            _own("out", Path, Path("runs/comparison"), "Folder of the runs and tables."),
+            own("tune", int, 1, "Settings of each method to choose among on validation; 1: each as it stands."),
+            own("jobs", str, "auto", "Runs side by side; auto: as cores and memory allow."),
+            own("out", Path, Path("runs/comparison"), "Folder of the runs and tables."),
         ],
-        [name for name in _fields() if name not in ("method", "fraction", "labelled", "seed", "split_checksum")],
+        _SHARED_BY_CELLS,
     )
 )
-_SHARED_BY_CELLS = [
-    name for name in _fields() if name not in ("method", "fraction", "labelled", "seed", "split_checksum")
-]
 app.command()(
-    _with_options(
+    with_options(
         _reproduce,
         [
             Parameter(
@@ -606,25 +522,23 @@ app.command()(
                 ],
             ),
             _PRESET,
-            _own("methods", str | None, None, "Comma-separated, or all: for table1, table2 and table3."),
-            _own("fractions", str | None, None, "Shares of labels, comma-separated (default: the paper's)."),
-            _own("seeds", int, 5, "Runs of each: so many seeds, from 0."),
-            _own("steps", int | None, None, "Gradient steps of every run (default: what ACPL would take at most)."),
-            _own("ks", str | None, None, "figure-k: values of K, comma-separated (default: the paper's, by share)."),
-            _own("tuned", Path | None, None, "YAML of settings: under 'all', and each method's own under its name."),
-            _own("jobs", int, 1, "Runs side by side."),
-            _own("resamples", int, 2000, "Resamples of every interval."),
-            _own("dry-run", bool, False, "List the runs and do nothing."),
-            _own("work", Path, Path("runs/reproduce"), "Folder of the runs with their weights; tables share it."),
-            _own("out", Path, Path("results"), "Folder below which NAME is written, with every run's small files."),
+            own("methods", str | None, None, "Comma-separated, or all: for table1, table2 and table3."),
+            own("fractions", str | None, None, "Shares of labels, comma-separated (default: the paper's)."),
+            own("seeds", int, 5, "Runs of each: so many seeds, from 0."),
+            own("steps", int | None, None, "Gradient steps of every run (default: what ACPL would take at most)."),
+            own("ks", str | None, None, "figure-k: values of K, comma-separated (default: the paper's, by share)."),
+            own("tuned", Path | None, None, "YAML of settings: under 'all', and each method's own under its name."),
+            own("jobs", int, 1, "Runs side by side."),
+            own("resamples", int, 2000, "Resamples of every interval."),
+            own("dry-run", bool, False, "List the runs and do nothing."),
+            own("work", Path, Path("runs/reproduce"), "Folder of the runs with their weights; tables share it."),
+            own("out", Path, Path("results"), "Folder below which NAME is written, with every run's small files."),
         ],
         _SHARED_BY_CELLS,
     )
 )
 data_app = typer.Typer(help="Look at a data set.", no_args_is_help=True)
 data_app.command()(
-    _with_options(
-        _check, [_PRESET, _own("json", bool, False, "Print one JSON object and nothing else.")], _fields("Data")
-    )
+    with_options(_check, [_PRESET, own("json", bool, False, "Print one JSON object and nothing else.")], fields("Data"))
 )
 app.add_typer(data_app, name="data")

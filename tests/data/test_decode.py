@@ -18,17 +18,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
-from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
+from pydicom.dataset import Dataset
 from pydicom.pixels import apply_modality_lut, apply_voi_lut
 from pydicom.sequence import Sequence
 from pydicom.uid import (
     MPEG2MPML,
-    ExplicitVRLittleEndian,
     JPEGBaseline8Bit,
     JPEGLosslessSV1,
     RLELossless,
-    SecondaryCaptureImageStorage,
 )
+from tests.hostile.corpus import dicom, written
 
 from acpl.data.decode import BadImage, Decoding, decode, is_grey
 from acpl.data.dicom import windowed
@@ -265,40 +264,12 @@ class TestBadFiles:
             decode(content, Decoding(SIDE, 1))
 
 
-def dicom(pixels: Array, **tags: object) -> Dataset:
-    """A secondary capture of these pixels."""
-    meta = FileMetaDataset()
-    meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
-    meta.MediaStorageSOPInstanceUID = "1.2.3"
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset = FileDataset(None, {}, file_meta=meta, preamble=bytes(128))
-    dataset.SOPClassUID, dataset.SOPInstanceUID = meta.MediaStorageSOPClassUID, "1.2.3"
-    dataset.Rows, dataset.Columns = pixels.shape[:2]
-    dataset.SamplesPerPixel = 1 if pixels.ndim == 2 else 3
-    dataset.PhotometricInterpretation = "MONOCHROME2" if pixels.ndim == 2 else "RGB"
-    if pixels.ndim == 3:
-        dataset.PlanarConfiguration = 0
-    dataset.BitsAllocated = dataset.BitsStored = 8 * pixels.dtype.itemsize
-    dataset.HighBit = dataset.BitsStored - 1
-    dataset.PixelRepresentation = int(pixels.dtype.kind == "i")
-    dataset.PixelData = pixels.tobytes()
-    for name, value in tags.items():
-        setattr(dataset, name, value)
-    return dataset
-
-
 def compressed(syntax: str, frame: bytes) -> Dataset:
     dataset = dicom(np.zeros((4, 4), np.uint8))
     dataset.file_meta.TransferSyntaxUID = syntax
     dataset.PixelData = pydicom.encaps.encapsulate([frame])
     dataset["PixelData"].VR = "OB"
     return dataset
-
-
-def written(dataset: Dataset) -> bytes:
-    file = io.BytesIO()
-    dataset.save_as(file, enforce_file_format=True)
-    return file.getvalue()
 
 
 def counts(low: int, high: int, kind: type[np.generic]) -> Array:

@@ -1,5 +1,6 @@
 """The judge: curves by class, calibration, who is taken for whom, mistakes and subgroups."""
 
+from collections.abc import Callable
 from typing import Any
 
 from markupsafe import Markup
@@ -49,13 +50,8 @@ def _drawn(run: RunData, result: Json) -> Json:
 
 
 def _roc(judged: Json, result: Json) -> list[Json]:
-    panels = []
-    for place, name in enumerate(judged["classes"]):
-        curve, at = judged["roc"][place], judged["at"][place]
-        value = result["auroc"]["per_class"].get(name)
-        if curve is None or value is None:
-            continue
-        chart = curve_panel(
+    def chart(name: str, curve: Json, value: float, at: Json) -> str:
+        return curve_panel(
             name,
             curve,
             alt=f"ROC curve, area {value:.3f}",
@@ -65,18 +61,13 @@ def _roc(judged: Json, result: Json) -> list[Json]:
             even=[(0, 0), (1, 1)],
             start=[(0, 0)],
         )
-        panels.append({"name": name, "value": f"{value:.3f}", "chart": chart})
-    return panels
+
+    return _panels(judged, "roc", result["auroc"], chart)
 
 
 def _precision_recall(judged: Json, result: Json) -> list[Json]:
-    panels = []
-    for place, name in enumerate(judged["classes"]):
-        curve, at = judged["precision_recall"][place], judged["at"][place]
-        value = result["average_precision"]["per_class"].get(name)
-        if curve is None or value is None:
-            continue
-        chart = curve_panel(
+    def chart(name: str, curve: Json, value: float, at: Json) -> str:
+        return curve_panel(
             name,
             # Where nothing is found yet precision is the luck of one image.
             {key: [None, *values[1:]] for key, values in curve.items()},
@@ -86,7 +77,17 @@ def _precision_recall(judged: Json, result: Json) -> list[Json]:
             at=(at["sensitivity"], at["precision"]),
             even=[(0, at["prevalence"]), (1, at["prevalence"])],
         )
-        panels.append({"name": name, "value": f"{value:.3f}", "chart": chart})
+
+    return _panels(judged, "precision_recall", result["average_precision"], chart)
+
+
+def _panels(judged: Json, curves: str, figures: Json, chart: Callable[[str, Json, float, Json], str]) -> list[Json]:
+    """A panel for each class that has a curve and a figure."""
+    panels = []
+    for name, curve, at in zip(judged["classes"], judged[curves], judged["at"], strict=True):
+        value = figures["per_class"].get(name)
+        if curve is not None and value is not None:
+            panels.append({"name": name, "value": f"{value:.3f}", "chart": chart(name, curve, value, at)})
     return panels
 
 
