@@ -159,6 +159,12 @@ class Config(Section):
     """Least and greatest width over height of a random crop."""
     flip: bool = _group("Augmentation", default=True)
     """Random horizontal flip."""
+    turns: bool = _group("Augmentation", default=False)
+    """Random quarter turns: for pictures without an up, such as skin."""
+    colours: float = _group("Augmentation", default=0.0, ge=0, le=1)
+    """Greatest random change of brightness, contrast and colour, as a share."""
+    distort: bool = _group("Augmentation", default=False)
+    """Two random distortions of every image that is taught, and a hole, besides: labelled and pseudo-labelled ones."""
 
     threshold: Annotated[ThresholdRule | None, BeforeValidator(_none)] = _group("Judging", default=None)
     """When a class is called: argmax (multi-class default), validation (multi-label default: the probability with the

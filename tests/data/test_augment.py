@@ -1,5 +1,7 @@
 """Augmentation against the plainest way to do the same."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -24,6 +26,45 @@ def test_every_image_is_itself_or_its_mirror_and_both_occur() -> None:
     mirrored = torch.isclose(out, images.flip(3), atol=1e-5).flatten(1).all(dim=1)
     assert (same ^ mirrored).all()
     assert 16 < int(same.sum()) < 48
+
+
+def test_turned_and_flipped_every_image_is_one_of_its_eight_faces_and_all_occur() -> None:
+    how = Augmentation(crop=(1.0, 1.0), ratio=(1.0, 1.0), flip=True, turns=True)
+    images = picture(128)
+    out = augment(images, how, torch.Generator().manual_seed(1))
+    faces = [torch.rot90(face, quarter, (2, 3)) for face in (images, images.flip(3)) for quarter in range(4)]
+    same = torch.stack([torch.isclose(out, face, atol=1e-5).flatten(1).all(dim=1) for face in faces])
+    assert (same.sum(dim=0) == 1).all()
+    assert (same.sum(dim=1) > 4).all()
+
+
+def test_colours_change_by_at_most_their_share_and_each_image_differently() -> None:
+    images = picture(64) - 0.5
+    plain = Augmentation(crop=(1.0, 1.0), ratio=(1.0, 1.0), flip=False)
+    out = augment(images, replace(plain, colours=0.3), torch.Generator().manual_seed(1))
+    moved = (out - images).mean(dim=(1, 2, 3))
+    assert moved.abs().max() <= 0.3 + 1e-5
+    assert moved.std() > 0.1
+    spread = out.std(dim=(1, 2, 3)) / images.std(dim=(1, 2, 3))
+    assert 0.45 < spread.min() < 0.9
+    assert 1.1 < spread.max() < 1.7
+
+
+def test_what_is_not_asked_for_draws_nothing() -> None:
+    """Runs of old configurations keep their bits."""
+    images = picture()
+    plain, more = Augmentation(), Augmentation(turns=True, colours=0.2)
+    first, second = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    augment(images, plain, first)
+    augment(images, more, second)
+    assert not torch.equal(first.get_state(), second.get_state())
+    assert torch.equal(first.get_state(), _after_five(len(images)))
+
+
+def _after_five(count: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    torch.rand(5, count, generator=generator)
+    return generator.get_state()
 
 
 def test_crops_stay_inside_the_image() -> None:

@@ -11,9 +11,10 @@ from tests.engine.tape import LookedAtAValueError, Tape
 
 import acpl
 from acpl import algorithms
+from acpl.algorithms.contract import Draw
 from acpl.algorithms.single_stage import SingleStage
 from acpl.engine.recording import Repeated
-from acpl.engine.step import Workbench
+from acpl.engine.step import Workbench, shown_as
 from acpl.models import classification_loss
 
 SHORT = {**TINY, "warmup_epochs": 2, "stage_epochs": 2, "batch_size": 8}
@@ -135,3 +136,19 @@ def test_a_feed_brings_every_step_its_images(kind: str) -> None:
             assert (feed.images("a")[:, 0, 0, 0] + 100).tolist() == order[step].tolist()
             assert (feed.images("b")[:, 0, 0, 0] + 100).tolist() == order[step].flip(0).tolist()
         assert feed.ids("a").data_ptr() == place
+
+
+def test_distortions_are_for_what_is_taught() -> None:
+    ids = torch.arange(4)
+    labelled, guessed = Draw(ids, 2), Draw(ids, 2, known=False)
+    compared = Draw(ids, 2, ("weak", "strong"), known=False)
+    assert shown_as(labelled, distort=False) == ("weak",)
+    assert shown_as(labelled, distort=True) == shown_as(guessed, distort=True) == ("strong",)
+    assert shown_as(compared, distort=True) == ("weak", "strong")
+
+
+def test_distorted_training_is_other_training(tmp_path: Path) -> None:
+    runs = [acpl.train(out=tmp_path / str(distort), **TINY, distort=distort) for distort in (False, True)]
+    plain, distorted = (losses_of(run)[-1] for run in runs)
+    assert plain.keys() == distorted.keys()
+    assert plain != distorted

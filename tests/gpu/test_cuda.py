@@ -32,19 +32,23 @@ def settings_for(method: str) -> dict[str, Any]:
 @pytest.mark.parametrize("data", ["phantom-chest", "phantom-lesions"])
 @pytest.mark.parametrize("method", algorithms.names())
 def test_recorded_steps_leave_the_losses_of_steps_run_as_written(method: str, data: str, tmp_path: Path) -> None:
-    runs = [
-        acpl.train(out=tmp_path / str(graphs), data=data, cuda_graphs=graphs, **settings_for(method))
-        for graphs in (False, True)
-    ]
-    written, recorded = (losses_of(run) for run in runs)
-    for name, value in written[0].items():  # the first epoch: later ones drift apart by rounding
-        assert recorded[0][name] == pytest.approx(value, rel=0.02, abs=1e-4), name
-    assert set(written[-1]) == set(recorded[-1])
-    first, second = (load_file(run / "model.safetensors") for run in runs)
+    ways = {"written": False, "again": False, "recorded": True}
+    runs = {
+        way: acpl.train(out=tmp_path / way, data=data, cuda_graphs=graphs, **settings_for(method))
+        for way, graphs in ways.items()
+    }
+    losses = {way: losses_of(run) for way, run in runs.items()}
+    for name, value in losses["written"][0].items():  # the first epoch: later ones drift apart by rounding
+        assert losses["recorded"][0][name] == pytest.approx(value, rel=0.02, abs=1e-4), name
+    assert set(losses["written"][-1]) == set(losses["recorded"][-1])
     if method in ("supervised", "mean-teacher"):  # one stage: what averages has seen the same steps
-        for name in first:
-            apart = (first[name].float() - second[name].float()).norm()
-            assert apart <= 0.05 * first[name].float().norm() + 1e-3, name
+        written, again, recorded = (all_weights(run) for run in runs.values())
+        noise = (written - again).norm()  # sums in kernels have no order, and Adam makes much of little
+        assert (written - recorded).norm() <= 3 * noise + 1e-4 * written.norm()
+
+
+def all_weights(run: Path) -> torch.Tensor:
+    return torch.cat([values.float().flatten() for values in load_file(run / "model.safetensors").values()])
 
 
 def test_two_replays_augment_differently_and_a_seed_repeats_them() -> None:

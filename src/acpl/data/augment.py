@@ -20,7 +20,7 @@ _HOLE = 0.5  # greatest side of the hole, as a share of the image's
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random crop and resize, and random horizontal flip."""
+    """Random crop and resize, random horizontal flip; turns and colours where they are asked for."""
 
     crop: tuple[float, float] = (0.7, 1.0)
     """Least and greatest share of the image's area that a crop keeps."""
@@ -28,6 +28,10 @@ class Augmentation:
     """Least and greatest width over height of a crop."""
     flip: bool = True
     """Mirror every second image, left to right."""
+    turns: bool = False
+    """Turn images by 0, 1, 2 or 3 quarters: with the flip, all eight ways to look at a picture without an up."""
+    colours: float = 0.0
+    """Greatest change of brightness, contrast and colour, as a share of what they are."""
 
 
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
@@ -44,9 +48,9 @@ def augment_as(view: View, images: Tensor, how: Augmentation, generator: torch.G
 
 
 def augment(images: Tensor, how: Augmentation, generator: torch.Generator) -> Tensor:
-    """Each of the float images (n, c, h, w) cropped, resized back and perhaps flipped, all differently.
+    """Each of the float images (n, c, h, w) cropped, resized back and perhaps flipped and turned, all differently.
 
-    One resampling does it all: the crop's corners and the flip are one affine map an image.
+    One resampling does it all: the crop's corners, the flip and the turn are one affine map an image.
     """
     count, device = len(images), images.device
     draws = torch.rand(5, count, generator=generator, device=device)
@@ -61,8 +65,22 @@ def augment(images: Tensor, how: Augmentation, generator: torch.Generator) -> Te
     matrix[:, 1, 1] = height
     matrix[:, 0, 2] = (2 * draws[2] - 1) * (1 - width)
     matrix[:, 1, 2] = (2 * draws[3] - 1) * (1 - height)
+    if how.turns:
+        matrix[:, :, :2] = matrix[:, :, :2] @ _quarters(torch.rand(count, generator=generator, device=device))
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    images = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    if how.colours == 0:
+        return images
+    brighter, contrast, colours = how.colours * (2 * torch.rand(3, count, generator=generator, device=device) - 1)
+    return _recoloured(images, brighter, contrast, colours)
+
+
+def _quarters(draws: Tensor) -> Tensor:
+    """(n, 2, 2): a turn by 0, 1, 2 or 3 quarters for each of the draws in [0, 1)."""
+    quarter = (4 * draws).floor()
+    cos = (quarter == 0).float() - (quarter == 2).float()
+    sin = (quarter == 1).float() - (quarter == 3).float()
+    return torch.stack([torch.stack([cos, -sin], dim=1), torch.stack([sin, cos], dim=1)], dim=1)
 
 
 def distort(images: Tensor, generator: torch.Generator, operations: int = 2) -> Tensor:
@@ -91,12 +109,17 @@ def distort(images: Tensor, generator: torch.Generator, operations: int = 2) -> 
 
     blurred = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
     images = _further(images, blurred, sharper * _SHARPER)
+    images = _recoloured(images, brighter * _BRIGHTER, contrast * _CONTRAST, colours * _COLOURS)
+    return _with_hole(images, generator)
+
+
+def _recoloured(images: Tensor, brighter: Tensor, contrast: Tensor, colours: Tensor) -> Tensor:
+    """More or less colour (grey images: contrast), then contrast, then brightness, an amount (n,) each."""
     grey = images.mean(dim=1, keepdim=True)
     level = images.mean(dim=(1, 2, 3), keepdim=True)
-    images = _further(images, grey if images.shape[1] > 1 else level, colours * _COLOURS)
-    images = _further(images, level, contrast * _CONTRAST)
-    images = images + (brighter * _BRIGHTER).view(-1, 1, 1, 1)
-    return _with_hole(images, generator)
+    images = _further(images, grey if images.shape[1] > 1 else level, colours)
+    images = _further(images, level, contrast)
+    return images + brighter.view(-1, 1, 1, 1)
 
 
 def _further(images: Tensor, origin: Tensor, by: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from acpl.algorithms.contract import Draw, Method, Samples, Stage
 from acpl.config import Config
-from acpl.data.augment import Augmentation, augment_as, normalise
+from acpl.data.augment import Augmentation, View, augment_as, normalise
 from acpl.data.pools import Pools
 from acpl.data.store import ImageStore
 from acpl.engine.device import Device
@@ -50,7 +50,8 @@ class TrainingStep:
         self._method = method
         self._draws = dict(stage.draws)
         self._optimiser = optimiser
-        self._how = Augmentation(bench.config.crop, bench.config.ratio, bench.config.flip)
+        config = bench.config
+        self._how = Augmentation(config.crop, config.ratio, config.flip, config.turns, config.colours)
         device = bench.device.torch
         self._feed = feed_for(bench.store, bench.device)
         self._targets = bench.pools.table().to(device, copy=True)
@@ -121,7 +122,7 @@ class TrainingStep:
         images = normalise(self._feed.images(name), bench.mean, bench.std)
         first, *more = (
             augment_as(view, images, self._how, bench.generator).contiguous(memory_format=torch.channels_last)
-            for view in draw.views
+            for view in shown_as(draw, distort=bench.config.distort)
         )
         targets = self._targets[ids] if draw.known else self._targets.new_full((len(ids), self._classes), torch.nan)
         return Samples(ids, first, targets, tuple(more))
@@ -138,6 +139,15 @@ class TrainingStep:
             bad = self._first_bad[name]
             bad.copy_(torch.where((bad < 0) & ~torch.isfinite(loss), self._count, bad))
         self._count += 1
+
+
+def shown_as(draw: Draw, *, distort: bool) -> tuple[View, ...]:
+    """How a draw's images are augmented. Distorted are those that are taught: labelled ones, and those that a method
+    sees but once; where it compares two views of an image, they are its own affair."""
+    if distort and (draw.known or len(draw.views) == 1):
+        strong: View = "strong"
+        return (strong,) * len(draw.views)
+    return draw.views
 
 
 def kind(stage: Stage) -> tuple[object, ...]:
