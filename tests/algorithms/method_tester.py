@@ -138,6 +138,19 @@ class MethodTester:
             index += 1
         assert index > 0
 
+    def test_no_later_stage_shows_more_images_than_the_first_names(self, world: World) -> None:
+        """The batch size that is named when memory does not suffice must fit to the end."""
+        images, index = [], 0
+        while True:
+            world.method.before_stage(index, world.look)
+            stage = world.method.stage(index)
+            if stage is None:
+                break
+            images.append(stage.images())
+            world.method.after_stage(index)
+            index += 1
+        assert max(images) == images[0]
+
     def test_the_averaged_copy_moves_and_gets_no_gradient(self, world: World) -> None:
         before = [p.clone() for p in world.method.networks().predictor.parameters()]
         world.run_stage(0, 2)

@@ -6,6 +6,7 @@ whose docstring says "the published code" switch on one departure of it each.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -124,7 +125,8 @@ class ACPL(StepByStep):
     def _whole_stage(self, index: int) -> Stage | None:
         schedule, pools = self.context.schedule, self.pools
         if index == 0:
-            return single_draw("warm-up", pools.labelled, schedule, schedule.warmup_epochs, snapshot=True)
+            warm_up = single_draw("warm-up", pools.labelled, schedule, schedule.warmup_epochs, snapshot=True)
+            return replace(warm_up, most_images=self.most_images() if self._goes_on(1) else 0)
         if not self._goes_on(index):
             return None
         name = f"stage {index}"
@@ -143,6 +145,11 @@ class ACPL(StepByStep):
         draws = {"labelled": Draw(first, size), "selected": Draw(second, size)}
         epoch_steps = ceil((len(first) + len(second)) / (2 * size))
         return Stage(name, draws, epoch_steps, epoch_steps * schedule.stage_epochs, self.settings.snapshots)
+
+    def most_images(self) -> int:
+        """Images that a stage's step shows: a batch of each term."""
+        terms = 1 if self.settings.loss == "union" else 2
+        return terms * self.context.schedule.batch_size
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Eq. 1, a name for each mean; one forward pass, so that batch norm sees both pools."""

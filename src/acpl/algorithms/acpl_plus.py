@@ -92,6 +92,10 @@ class ACPLPlus(ACPL):
             draws[CONSISTENCY] = Draw(self.pools.unlabelled, size, ("weak", "strong"), known=False)
         return replace(stage, draws=draws)
 
+    def most_images(self) -> int:
+        """Two views of a batch more, where there is a consistency term."""
+        return super().most_images() + (2 * self.context.schedule.batch_size if self.settings.consistency else 0)
+
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """ACPL's terms; in the third the strong view's targets are the averaged copy's word on the weak one."""
         parts = dict(batch)

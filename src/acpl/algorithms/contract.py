@@ -55,6 +55,13 @@ class Stage:
     """Gradient steps in all; the last epoch may be cut short."""
     snapshot: bool = False
     """Keep the predictor as it is at this stage's end, under the stage's name, beside the final one."""
+    most_images: int = 0
+    """Images that a step of a later stage may show, where those are more: so that the batch size which is named when
+    memory does not suffice fits to the end."""
+
+    def images(self) -> int:
+        """How many a step shows, each view counted; of this stage or a later one."""
+        return max(self.most_images, sum(draw.batch_size * len(draw.views) for draw in self.draws.values()))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What methods share that label the unlabelled images in rounds and train on what they said."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 from typing import Any, ClassVar, NamedTuple
 
@@ -68,6 +69,7 @@ class Rounds(StepByStep):
         schedule, labelled = self.context.schedule, self.context.pools.labelled
         if index == 0:
             stage = single_draw("warm-up", labelled, schedule, schedule.warmup_epochs, snapshot=True)
+            stage = replace(stage, most_images=2 * schedule.batch_size if self._goes_on(1) else 0)
             return self._within_budget(stage, index)
         if not self._goes_on(index):
             return None

@@ -270,7 +270,7 @@ class Trainer:
         gc.collect()
         if device.torch.type == "cuda":
             torch.cuda.empty_cache()
-        shown = sum(draw.batch_size * len(draw.views) for draw in stage.draws.values())
+        shown = stage.images()
         network = copy.deepcopy(method.networks().predictor).requires_grad_(True).train()
         store = self.bench.store
 
