@@ -2,10 +2,12 @@
 
 import csv
 import json
+import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -369,3 +371,9 @@ def test_the_shell_goes_all_the_way(tmp_path: Path) -> None:
     assert done.stdout.rstrip().endswith("written: results/figure-size")
     assert (tmp_path / "results" / "figure-size" / "figure.png").exists()
     assert (tmp_path / "runs" / "reproduce").is_dir()
+
+
+def test_every_run_says_on_what_it_was_made_wherever_the_table_is_written(reproduced: Reproduced) -> None:
+    made = json.loads((reproduced("table4") / "made.json").read_text())
+    assert {run["machine"] for run in made["runs"]} == {f"CPU, {platform.machine()}"}
+    assert all(run["versions"]["torch"] == version("torch") for run in made["runs"])

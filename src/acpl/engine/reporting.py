@@ -12,6 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from acpl.data.sources import Dataset
 from acpl.data.workers import Progress, nothing
 from acpl.engine.clock import Clock
@@ -38,7 +40,8 @@ def gather_training(folder: RunFolder, dataset: Dataset, *, device: str, clock: 
     """``report/selection.json`` and ``report/made.json``: what was selected, and how the run was made."""
     with clock("pictures"):
         keep(folder, "selection.json", {"found": selection_figures(folder, dataset, folder.config())})
-    keep(folder, "made.json", {"versions": versions(), "device": device, "seconds": clock.parts()})
+    made = {"versions": versions(), "device": device, "machine": machine(device), "seconds": clock.parts()}
+    keep(folder, "made.json", made)
 
 
 def gather_again(path: Path, progress: Progress = nothing) -> str | None:
@@ -72,6 +75,13 @@ def _write(folder: RunFolder, name: str, content: bytes) -> None:
     with told(target):
         target.parent.mkdir(exist_ok=True)
     write_whole(target, content)
+
+
+def machine(device: str) -> str:
+    """What computed: the GPU's name, or the kind of processor."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {platform.machine()}"
 
 
 def versions() -> dict[str, str]:

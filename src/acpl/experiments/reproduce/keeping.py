@@ -16,6 +16,8 @@ from acpl.experiments.reproduce.plan import Planned
 SMALL = ("config.yaml", "events.jsonl", "predictions.csv", "evaluation.json")
 """What is copied of every run, the last one last: where it is, the others are."""
 SPLIT = "split.json"
+MADE = "made.json"
+"""How a run was made: versions, machine, seconds; from its folder ``report``."""
 
 
 def run_and_keep(
@@ -75,6 +77,8 @@ def keep(run: Path, target: Path, more: Sequence[str] = ()) -> None:
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     split = {"checksum": config["split_checksum"], **{str(role): int(count) for role, count in roles.items()}}
     write_whole(target / SPLIT, (json.dumps(split) + "\n").encode())
+    if (run / "report" / MADE).exists():
+        write_whole(target / MADE, (run / "report" / MADE).read_bytes())
     for name in SMALL:
         write_whole(target / name, (run / name).read_bytes())
 
@@ -82,6 +86,13 @@ def keep(run: Path, target: Path, more: Sequence[str] = ()) -> None:
 def events(folder: Path) -> list[dict[str, Any]]:
     """A kept run's events in order."""
     return [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def made_by(folder: Path) -> dict[str, Any]:
+    """What is known of how a kept run was made."""
+    file = folder / MADE
+    known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return known
 
 
 def split_counts(folder: Path) -> dict[str, Any]:

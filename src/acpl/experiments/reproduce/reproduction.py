@@ -1,11 +1,9 @@
 """``acpl reproduce NAME``: plan, run, keep, make, write."""
 
 import json
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from acpl.engine.run_folder import write_whole
 from acpl.errors import UserError
 from acpl.experiments.reproduce import paper
 from acpl.experiments.reproduce.gathered import Gathered, Made, Study
-from acpl.experiments.reproduce.keeping import events, missing_cells, run_and_keep, split_counts
+from acpl.experiments.reproduce.keeping import events, made_by, missing_cells, run_and_keep, split_counts
 from acpl.experiments.reproduce.names import NAMES
 from acpl.experiments.reproduce.plan import Planned, Request, plan, read_tuned
 from acpl.experiments.reproduce.studies import STUDIES
@@ -169,8 +167,6 @@ def _intervals(gathered: Gathered) -> str:
 
 def _made(gathered: Gathered, data: str) -> dict[str, Any]:
     """What made the table, so that every figure can be traced to its runs."""
-    import torch
-
     request = gathered.request
     runs = []
     for one in gathered.planned:
@@ -181,6 +177,8 @@ def _made(gathered: Gathered, data: str) -> dict[str, Any]:
             last = events(gathered.folder(one))[-1]
             line |= {"split": split_counts(gathered.folder(one))["checksum"]}
             line |= {"steps": last["step"], "images": last["images"], "seconds": last["seconds"]}
+            made = made_by(gathered.folder(one))
+            line |= {"machine": made.get("machine", "not known"), "versions": made.get("versions", {})}
         runs.append(line)
     return {
         "name": request.name,
@@ -193,9 +191,6 @@ def _made(gathered: Gathered, data: str) -> dict[str, Any]:
         "tuned": request.tuned,
         "settings": {key: str(value) for key, value in request.settings.items() if key not in ("data", "images")},
         "resamples": gathered.resamples,
-        "acpl": version("acpl"),
-        "torch": torch.__version__,
-        "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {platform.machine()}",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "runs": runs,
     }
