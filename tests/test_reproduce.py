@@ -20,6 +20,7 @@ from sklearn.metrics import f1_score, recall_score, roc_auc_score
 
 import acpl
 from acpl.errors import UserError
+from acpl.experiments.reproduce.keeping import keep, short
 from acpl.experiments.reproduce.names import NAMES
 from acpl.experiments.reproduce.selection import BY_TEST, BY_VALIDATION, SNAPSHOTS
 
@@ -377,3 +378,25 @@ def test_every_run_says_on_what_it_was_made_wherever_the_table_is_written(reprod
     made = json.loads((reproduced("table4") / "made.json").read_text())
     assert {run["machine"] for run in made["runs"]} == {f"CPU, {platform.machine()}"}
     assert all(run["versions"]["torch"] == version("torch") for run in made["runs"])
+
+
+def test_what_is_kept_does_not_say_where_it_lay(reproduced: Reproduced, place: Path, tmp_path: Path) -> None:
+    reproduced("table4")
+    run = tmp_path / "run"
+    shutil.copytree(next(folder for folder in (place / "work").iterdir() if (folder / "evaluation.json").exists()), run)
+    for name, line in (("config.yaml", "data: {}\n"), ("evaluation.json", '"data": "{}"')):
+        text = (run / name).read_text()
+        assert line.format("phantom-chest") in text
+        (run / name).write_text(
+            text.replace(line.format("phantom-chest"), line.format(tmp_path / "ham" / "labels.csv"))
+        )
+    keep(run, tmp_path / "kept")
+    for name in ("config.yaml", "evaluation.json"):
+        text = (tmp_path / "kept" / name).read_text()
+        assert "ham/labels.csv" in text
+        assert str(tmp_path) not in text
+
+
+def test_paths_are_kept_by_their_last_two_parts(tmp_path: Path) -> None:
+    assert short(str(tmp_path / "ham" / "labels.csv")) == "ham/labels.csv"
+    assert short("phantom-chest") == "phantom-chest"

@@ -75,12 +75,30 @@ def keep(run: Path, target: Path, more: Sequence[str] = ()) -> None:
             (target / name).mkdir(exist_ok=True)
     roles = pd.read_csv(run / "split.csv", usecols=["role"])["role"].value_counts()
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    evaluation = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
     split = {"checksum": config["split_checksum"], **{str(role): int(count) for role, count in roles.items()}}
     write_whole(target / SPLIT, (json.dumps(split) + "\n").encode())
     if (run / "report" / MADE).exists():
         write_whole(target / MADE, (run / "report" / MADE).read_bytes())
+    said = {
+        "config.yaml": yaml.safe_dump(_without_places(config), sort_keys=False),
+        "evaluation.json": json.dumps(_without_places(evaluation), indent=2) + "\n",
+    }
     for name in SMALL:
-        write_whole(target / name, (run / name).read_bytes())
+        write_whole(target / name, said[name].encode() if name in said else (run / name).read_bytes())
+
+
+def short(path: str) -> str:
+    """A file by the last two parts of its path: enough to know it, and the same on every machine."""
+    return "/".join(Path(path).parts[-2:])
+
+
+def _without_places(values: dict[str, Any]) -> dict[str, Any]:
+    """What is kept is shown to others: where things lay on this machine is not for them."""
+    return {
+        key: short(value) if isinstance(value, str) and Path(value).is_absolute() else value
+        for key, value in values.items()
+    }
 
 
 def events(folder: Path) -> list[dict[str, Any]]:

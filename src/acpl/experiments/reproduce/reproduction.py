@@ -12,7 +12,7 @@ from acpl.engine.run_folder import write_whole
 from acpl.errors import UserError
 from acpl.experiments.reproduce import paper
 from acpl.experiments.reproduce.gathered import Gathered, Made, Study
-from acpl.experiments.reproduce.keeping import events, made_by, missing_cells, run_and_keep, split_counts
+from acpl.experiments.reproduce.keeping import events, made_by, missing_cells, run_and_keep, short, split_counts
 from acpl.experiments.reproduce.names import NAMES
 from acpl.experiments.reproduce.plan import Planned, Request, plan, read_tuned
 from acpl.experiments.reproduce.studies import STUDIES
@@ -144,9 +144,9 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
     title = f"{study.name}: {NAMES[study.name]}"
     target.mkdir(parents=True, exist_ok=True)
     files = {
-        "table.md": as_markdown(title, table, [f"Data: {_short(data)}.", *notes]).encode(),
+        "table.md": as_markdown(title, table, [f"Data: {short(data)}.", *notes]).encode(),
         "table.csv": as_csv(entries).encode(),
-        "table.tex": as_latex(title, table, [f"Data: {_short(data)}.", *notes]).encode(),
+        "table.tex": as_latex(title, table, [f"Data: {short(data)}.", *notes]).encode(),
         "made.json": (json.dumps(_made(gathered, data), indent=2) + "\n").encode(),
         **{name: text.encode() for name, text in made.files.items()},
     }
@@ -182,7 +182,7 @@ def _made(gathered: Gathered, data: str) -> dict[str, Any]:
         runs.append(line)
     return {
         "name": request.name,
-        "data": _short(data),
+        "data": short(data),
         "fractions": request.fractions,
         "seeds": request.seeds,
         "methods": request.methods,
@@ -194,8 +194,3 @@ def _made(gathered: Gathered, data: str) -> dict[str, Any]:
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "runs": runs,
     }
-
-
-def _short(data: str) -> str:
-    """Data by the last two parts of its path: enough to know it, and the same on every machine."""
-    return "/".join(Path(data).parts[-2:])
