@@ -1,6 +1,7 @@
 """Several processes train as one would: gloo on this machine, two to four at a time."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -60,20 +61,21 @@ def exchange() -> dict[str, Any]:
     return found
 
 
-def train(out: Path, stop_at: int | None = None, **settings: Any) -> dict[str, Any]:
+def train(out: Path, stop_at: int | None = None, look_batch: int = 256, **settings: Any) -> dict[str, Any]:
     """Train, and what the method holds when it is over; ``stop_at`` asks the last process to stop there."""
-    from acpl.engine import loop
+    from acpl.engine import inference, loop
 
+    inference.BATCH = look_batch
     states: list[Any] = []
     after, epoch = loop.Trainer.fit, loop.Trainer._epoch
 
     def fit(self: Any, method: Any, state: Any = None) -> Any:
+        states.append({"start": plain(method.state_dict())})
         try:
             return after(self, method, state)
         finally:
-            states.append(
-                plain({"method": method.state_dict(), "steps": self.place.steps, "images": self.place.images})
-            )
+            place = {"steps": self.place.steps, "images": self.place.images}
+            states[-1] |= plain({"method": method.state_dict(), **place})
 
     def asked(self: Any, *arguments: Any) -> Any:
         if stop_at is not None and self.processes.rank == self.processes.size - 1:
@@ -128,18 +130,19 @@ def furthest(one: Any, other: Any) -> tuple[str, float]:
     return max(differences(one, other), key=lambda found: found[1])
 
 
-def selections(run: Path) -> list[pd.DataFrame]:
-    return [pd.read_parquet(file) for file in sorted((run / "stages").glob("*.parquet"))]
+def apart(result: Any, reference: Any) -> float:
+    """How far two runs' trained weights are apart, as a share of how far training has moved the reference's.
 
+    Sums in another order differ by 1e-7 of a value, but a ReLU whose input is 0 but for that opens or not: over some
+    steps that makes a thousandth. Statistics of a part, or images that are augmented otherwise, make more than a tenth.
+    """
+    weights = [name for name in reference["start"]["trained"] if name.endswith(("weight", "bias"))]
 
-def assert_same_selections(one: Path, other: Path) -> None:
-    """The same ids, levels, connections and anchors; densities and pseudo-labels as near as the weights are."""
-    first, second = selections(one), selections(other)
-    assert len(first) == len(second) > 0
-    for mine, theirs in zip(first, second, strict=True):
-        pd.testing.assert_frame_equal(mine, theirs, rtol=1e-3, atol=1e-4)
-        exact = ["id", "information", "selected", "connections", "joined_anchors"]
-        pd.testing.assert_frame_equal(mine[exact], theirs[exact])
+    def distance(one: Any, other: Any) -> float:
+        return math.sqrt(sum(float(((one[n].astype("f8") - other[n]) ** 2).sum()) for n in weights))
+
+    moved = distance(reference["method"]["trained"], reference["start"]["trained"])
+    return distance(result["method"]["trained"], reference["method"]["trained"]) / moved
 
 
 # Tests
@@ -167,10 +170,11 @@ def test_processes_exchange_uneven_and_empty_parts(size: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["supervised", "acpl"])
 @pytest.mark.parametrize("data", ["phantom-chest", "phantom-lesions"])
-def test_two_and_four_processes_learn_what_one_does(data: str, tmp_path: Path) -> None:
-    """The same steps, images, selections and, but for the order of sums, weights."""
-    settings = {"data": data, "method": "acpl", "k": 3}
+def test_two_and_four_processes_learn_what_one_does(data: str, method: str, tmp_path: Path) -> None:
+    """The same number of steps and images and, but for the order of sums, weights."""
+    settings = {"data": data, "method": method, **({"k": 3} if method == "acpl" else {"stages": 0})}
     (alone,) = in_crew(1, train, tmp_path / "1", **settings)
     for size in (2, 4):
         results = in_crew(size, train, tmp_path / str(size), **settings)
@@ -178,12 +182,33 @@ def test_two_and_four_processes_learn_what_one_does(data: str, tmp_path: Path) -
             assert furthest(results[0], result)[1] == 0, "all processes must end with the same bits"
         assert results[0]["steps"] == alone["steps"]
         assert results[0]["images"] == alone["images"]
-        where, apart = furthest(alone, results[0])
-        assert apart < 1e-5, where
-        assert_same_selections(tmp_path / "1", tmp_path / str(size))
-        told = [[e.get("losses") for e in RunFolder(tmp_path / n).events()] for n in ("1", str(size))]
-        for mine, theirs in zip(*told, strict=True):
-            assert mine == (None if theirs is None else pytest.approx(theirs, rel=1e-4))
+        assert apart(results[0], alone) < 0.01
+        first, second = (
+            next(event["losses"] for event in RunFolder(tmp_path / name).events() if "losses" in event)
+            for name in ("1", str(size))
+        )
+        assert first == pytest.approx(second, rel=1e-3), "the whole batch's losses are told"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("data", "look_batch"), [("phantom-chest", 8), ("phantom-lesions", 256)])
+def test_the_same_weights_select_the_same_on_one_to_four_processes(data: str, look_batch: int, tmp_path: Path) -> None:
+    """Ids, pseudo-labels, densities and anchors to the bit: uneven shares of small batches, empty ones of large."""
+    warm = tmp_path / "warm"
+    steps = 4 if data == "phantom-chest" else 2
+    (stopped,) = in_crew(1, train, warm, steps, look_batch, data=data, method="acpl", k=3)
+    assert stopped["said"].startswith(f"Stopped: stopped at step {steps}")
+    assert (warm / "warm-up.safetensors").exists(), "the warm-up should have ended just then"
+    assert not (warm / "stages").exists()
+    found = []
+    for size in (1, 2, 3, 4):
+        out = tmp_path / str(size)
+        shutil.copytree(warm, out)
+        results = in_crew(size, train, out, None, look_batch)
+        assert all(result["said"] is None for result in results)
+        found.append(pd.read_parquet(out / "stages" / "01.parquet"))
+        assert found[0]["selected"].any()
+        pd.testing.assert_frame_equal(found[-1], found[0], check_exact=True)
 
 
 @pytest.mark.slow
@@ -237,10 +262,7 @@ def test_a_run_goes_on_with_another_number_of_processes(
     assert results[0]["said"] is None
     assert results[0]["steps"] == unbroken["steps"]
     assert results[0]["images"] == unbroken["images"]
-    where, apart = furthest(unbroken["method"], results[0]["method"])
-    assert apart < 1e-5, where
-    if settings is not STEADY:
-        assert_same_selections(tmp_path / "unbroken", out)
+    assert apart(results[0], unbroken) < 0.01
 
 
 @pytest.mark.slow
@@ -456,5 +478,6 @@ def test_two_machines_with_addresses_of_their_own(two_machines: tuple[list[str],
     assert "acpl" not in ended[1][1]  # torch itself has a word on names that it cannot resolve
     assert not (tmp_path / "machine-1" / "run").exists()
     acpl.train(out=tmp_path / "alone", **settings)
-    one, other = (load_file(run / "model.safetensors") for run in (tmp_path / "alone", tmp_path / "machine-0" / "run"))
-    assert all(torch.allclose(one[name].float(), other[name].float(), atol=1e-5) for name in one)
+    weights = [load_file(run / "model.safetensors") for run in (tmp_path / "alone", tmp_path / "machine-0" / "run")]
+    one, other = (torch.cat([values.flatten().float() for values in each.values()]) for each in weights)
+    assert (one - other).norm() < 1e-3 * one.norm()

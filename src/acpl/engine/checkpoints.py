@@ -85,9 +85,9 @@ class Place:
         }
         if len(states["global"]) != size and rank > 0:
             return  # it has a seed of its own
-        torch.set_rng_state(states["global"][rank])
+        torch.set_rng_state(states["global"][rank].clone())  # torch reads a row of a tensor from the wrong place
         if "device" in states and generator.device.type == "cuda":
-            torch.cuda.set_rng_state(states["device"][rank], generator.device)
+            torch.cuda.set_rng_state(states["device"][rank].clone(), generator.device)
 
     def state_dict(self, seconds: float) -> dict[str, Any]:
         """Everything; ``seconds`` is how long the run has trained in all."""
