@@ -31,6 +31,10 @@ TINY = {"data": "phantom-chest", "phantom_patients": 60, "size": 32, "fraction":
         "batch_size": 12, "warmup_epochs": 2, "stages": 2, "stage_epochs": 1, "eps": 1e-3}  # fmt: skip
 
 
+SAME = 0.05
+"""Share of the way that training has gone: see ``apart``."""
+
+
 # Work of a process; what it returns goes back to the test.
 
 
@@ -134,7 +138,7 @@ def apart(result: Any, reference: Any) -> float:
     """How far two runs' trained weights are apart, as a share of how far training has moved the reference's.
 
     Sums in another order differ by 1e-7 of a value, but a ReLU whose input is 0 but for that opens or not: over some
-    steps that makes a thousandth. Statistics of a part, or images that are augmented otherwise, make more than a tenth.
+    steps that makes some thousandths. Statistics of a part alone make 0.9, another seed 11.
     """
     weights = [name for name in reference["start"]["trained"] if name.endswith(("weight", "bias"))]
 
@@ -182,7 +186,7 @@ def test_two_and_four_processes_learn_what_one_does(data: str, method: str, tmp_
             assert furthest(results[0], result)[1] == 0, "all processes must end with the same bits"
         assert results[0]["steps"] == alone["steps"]
         assert results[0]["images"] == alone["images"]
-        assert apart(results[0], alone) < 0.01
+        assert apart(results[0], alone) < SAME
         first, second = (
             next(event["losses"] for event in RunFolder(tmp_path / name).events() if "losses" in event)
             for name in ("1", str(size))
@@ -262,7 +266,7 @@ def test_a_run_goes_on_with_another_number_of_processes(
     assert results[0]["said"] is None
     assert results[0]["steps"] == unbroken["steps"]
     assert results[0]["images"] == unbroken["images"]
-    assert apart(results[0], unbroken) < 0.01
+    assert apart(results[0], unbroken) < SAME
 
 
 @pytest.mark.slow
