@@ -314,7 +314,10 @@ def test_a_zip_of_class_folders_is_a_folder_of_them(folders: Path, tmp_path: Pat
     [
         ("phantom-ches", "unknown data 'phantom-ches'; did you mean 'phantom-chest'"),
         ("chestxray", "unknown data 'chestxray'; did you mean 'chestxray14'"),
-        ("zzz", "unknown data 'zzz'; there are: a .csv file, a folder, chestxray14, isic2018, medmnist:NAME, phantom"),
+        (
+            "zzz",
+            "unknown data 'zzz'; there are: a .csv file, a .tar, a folder, chestxray14, isic2018, medmnist:NAME, ph",
+        ),
         ("no/such/folder", "data no/such/folder does not exist"),
         ("missing.csv", "missing.csv could not be read: No such file"),
         ("missing.zip", "missing.zip does not exist"),
