@@ -340,9 +340,9 @@ def test_a_folder_without_classes_says_what_it_might_be(tmp_path: Path) -> None:
     (tmp_path / "Data_Entry_2017.csv").write_text("")
     with pytest.raises(UserError, match="looks like a download: data should be chestxray14, and images"):
         find_source(options(tmp_path))
-    (tmp_path / "note.txt").write_text("")
-    with pytest.raises(UserError, match=r"neither a \.csv table nor a folder"):
-        find_source(options(tmp_path / "note.txt"))
+    (tmp_path / "note.md").write_text("")
+    with pytest.raises(UserError, match=r"neither a \.csv table, a folder"):
+        find_source(options(tmp_path / "note.md"))
 
 
 def pack(name: str) -> Path:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from acpl.data.files import printable
 from acpl.errors import UserError
 
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 TAR = ".tar"
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst", ".tar.lz4")
 LIST = ".txt"
@@ -50,7 +49,7 @@ class Shard(NamedTuple):
 
 def is_address(text: str) -> bool:
     """Whether this is an address, like ``s3://bucket/scans``, rather than a path."""
-    return ADDRESS.match(text) is not None
+    return "://" in text
 
 
 def names_shards(text: str) -> bool:

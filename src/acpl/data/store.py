@@ -17,9 +17,7 @@ class ImageStore:
     def __init__(self, ids: Tensor, images: Tensor, places: Tensor | None = None) -> None:
         """``places`` says which of the images is each id's, where there may be others among them."""
         if places is None:
-            if len(images) != len(ids):
-                raise ValueError(f"there are {len(images)} images for {len(ids)} ids")
-            places = torch.arange(len(ids))
+            places = torch.arange(len(images))
         if images.dtype != torch.uint8 or images.ndim != 4 or len(places) != len(ids):
             raise ValueError(f"images must be uint8 ({len(ids)}, c, h, w), not {images.dtype} {tuple(images.shape)}")
         self.ids = ids
