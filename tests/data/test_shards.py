@@ -115,6 +115,29 @@ def test_shards_are_read_once_and_only_new_ones_later(
     assert len(pixels(find_source(options(tmp_path / "scans-*.tar")).open(ALL))) == 30
 
 
+def test_processes_that_want_the_same_shards_wait_for_the_first(tmp_path: Path, options: Options) -> None:
+    data = write_shards(tmp_path)
+    told: list[tuple[int, str, int]] = []
+    found: dict[int, set[str]] = {}
+
+    def one(number: int) -> None:
+        def progress(what: str, done: int, total: int) -> None:
+            told.append((number, what, done))
+
+        found[number] = set(pixels(find_source(options(data, progress=progress)).open(ALL)))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [len(found[number]) for number in range(3)] == [40, 40, 40]
+    readers = {number for number, what, done in told if what == "decoding shards" and done < 4}
+    assert len(readers) == 1, "only one of them read"
+    (folder,) = (tmp_path / "cache").glob("shards-*")
+    assert (folder / "images.u8").stat().st_size == 40 * SIZE**2
+
+
 def test_a_shard_that_has_changed_is_read_again(tmp_path: Path, options: Options) -> None:
     data = write_shards(tmp_path, shards=2)
     find_source(options(data)).open(ALL)

@@ -1,5 +1,6 @@
 """What shards hold: decoded once into one file for all of them, with an index for each."""
 
+import fcntl
 import hashlib
 import json
 import tempfile
@@ -83,11 +84,10 @@ def read_shards(
     folder = cache / f"shards-{_family(shards, how, hashes)}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is decoded here may be of patients
-        sweep(folder)
-        asked = None
-        if hashes is not None:
-            asked = _write_once(folder / "wanted.u64", hashes)
-        _read_missing(shards, ShardJob(shards, folder, how, asked, part_mark()), workers, progress)
+        with _alone(folder, progress):
+            sweep(folder)
+            asked = None if hashes is None else _write_once(folder / "wanted.u64", hashes)
+            _read_missing(shards, ShardJob(shards, folder, how, asked, part_mark()), workers, progress)
     except BrokenPipeError:  # whoever was shown the progress has gone
         raise
     except OSError as error:
@@ -127,6 +127,18 @@ def _read_missing(shards: Sequence[Shard], job: ShardJob, workers: int | None, p
         done = len(shards) - len(failed)
         rest = f"; {done} of {len(shards)} shards are done and will not be read again" if done else ""
         raise UserError(f"{shard.name}: {reason}{rest}")
+
+
+@contextmanager
+def _alone(folder: Path, progress: Progress) -> Iterator[None]:
+    """One process at a time, so that those that want the same wait for the first to have read it."""
+    with (folder / "reading").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another process that reads the same shards", 0, 0)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
