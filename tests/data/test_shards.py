@@ -138,6 +138,24 @@ def test_processes_that_want_the_same_shards_wait_for_the_first(tmp_path: Path, 
     assert (folder / "images.u8").stat().st_size == 40 * SIZE**2
 
 
+def test_what_is_done_when_reading_is_stopped_is_not_read_again(tmp_path: Path, options: Options) -> None:
+    data = write_shards(tmp_path, shards=12)
+
+    def stop(what: str, done: int, total: int) -> None:
+        if 0 < done < total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        find_source(options(data, progress=stop)).open(ALL)
+    (folder,) = (tmp_path / "cache").glob("shards-*")
+    done = {path.name: path.stat().st_mtime_ns for path in folder.glob(f"*{INDEX}")}
+    assert 0 < len(done) < 12
+    seen = pixels(find_source(options(data)).open(ALL))
+    assert {name: (folder / name).stat().st_mtime_ns for name in done} == done
+    assert all((seen[name] == decode(picture(int(name[1:4])), Decoding(SIZE, 1))).all() for name in seen)
+    assert len(seen) == 120
+
+
 def test_a_shard_that_has_changed_is_read_again(tmp_path: Path, options: Options) -> None:
     data = write_shards(tmp_path, shards=2)
     find_source(options(data)).open(ALL)

@@ -15,55 +15,50 @@ import numpy.typing as npt
 from acpl.data.addresses import Shard, filesystem
 from acpl.data.cache import BadFile, key_of, mapped, no_room, part_mark, sweep
 from acpl.data.decode import Decoding
-from acpl.data.files import printable
+from acpl.data.files import printable, without_suffix
 from acpl.data.shard_job import IMAGES, INDEX, Record, ShardGreyJob, ShardJob, name_hash, read_end
 from acpl.data.workers import Progress, do_all, nothing
 from acpl.errors import UserError
 
 GLANCE = Decoding(size=64, channels=3)
 COLOUR_SAMPLE = 64
+MAX_SHARED = 100_000
+"""Different cells that are kept once; labels and parts are few, patients are not."""
 ONLY_HERE = ("memory://",)
 """Stores that no other process can see."""
 
 
-class ShardImage(NamedTuple):
-    """An image in a shard."""
-
-    name: str
-    """As it is called in the tar."""
-    shard: str
-    row: int
-    """Its place among all decoded images; -1 for one that could not be read."""
-    reason: str | None
-    seen: list[Any] | None
-    """What one look gave, where it was only looked at."""
-
-    @property
-    def shown(self) -> str:
-        """Its name for people."""
-        return f"{self.shard}/{printable(self.name)}"
-
-
-class Beside(NamedTuple):
-    """What stands beside an image in a shard: cells of a row, or why they cannot be read."""
-
-    name: str
-    cells: dict[str, str]
-    reason: str | None
-
-
 class ShardContent(NamedTuple):
-    """What shards hold, in their order."""
+    """What shards hold, in their order; by column, for there may be many millions of images."""
 
-    images: list[ShardImage]
-    beside: dict[tuple[str, str], list[Beside]]
-    """By shard and name without suffix."""
+    shards: list[str]
+    """Names."""
+    names: list[str]
+    """Of the images, as they are called in their tars."""
+    shard: npt.NDArray[np.int32]
+    """(images,): the place of each image's shard in ``shards``."""
+    rows: npt.NDArray[np.int64]
+    """(images,): where its pixels are; -1 for one that could not be read."""
+    reasons: dict[int, str]
+    """Why some could not, by their places in ``names``."""
+    seen: dict[int, list[Any]]
+    """What one look gave, where images were only looked at."""
+    cells: dict[str, list[str]]
+    """What stands beside the images, as the columns of a table; blank where nothing does."""
+    alone: npt.NDArray[np.bool_]
+    """(images,): nothing that can be read stands beside it."""
+    bad_beside: dict[int, BadFile]
+    """What stands beside an image and cannot be read."""
     faults: list[BadFile]
     """Shards that are damaged; what could be read of them is among the images."""
     others: list[str]
     """Suffixes of members that are neither images nor beside one."""
     pixels: npt.NDArray[np.uint8]
     """(images of all shards that were ever decoded here, channels, size, size)"""
+
+    def shown(self, place: int) -> str:
+        """An image's name for people."""
+        return f"{self.shards[self.shard[place]]}/{printable(self.names[place])}"
 
 
 def read_shards(
@@ -170,24 +165,71 @@ def _index_of(shard: Shard, folder: Path) -> Path:
 
 
 def _content(shards: Sequence[Shard], folder: Path, how: Decoding | None) -> ShardContent:
-    images: list[ShardImage] = []
-    beside: dict[tuple[str, str], list[Beside]] = {}
-    faults: list[BadFile] = []
+    content = ShardContent(
+        *([shard.name for shard in shards], [], np.empty(0, np.int32), np.empty(0, np.int64), {}, {}, {}),
+        *(np.empty(0, bool), {}, [], [], np.zeros((0, 1, 1, 1), np.uint8)),
+    )
+    counts: list[int] = []
+    rows: list[npt.NDArray[np.int64]] = []
+    alone: list[npt.NDArray[np.bool_]] = []
     others: set[str] = set()
+    shared: dict[str, str] = {}
     for shard in shards:
         *records, summary = _records(_index_of(shard, folder))
+        images = [record for record in records if "image" in record]
+        beside: dict[str, list[Record]] = {}
         for record in records:
             if "of" in record:
-                found = Beside(record["name"], record.get("cells", {}), record.get("reason"))
-                beside.setdefault((shard.name, record["of"]), []).append(found)
-            else:
-                row = -1 if record["row"] is None else summary["start"] + record["row"]
-                images.append(ShardImage(record["image"], shard.name, row, record["reason"], record.get("seen")))
+                beside.setdefault(record["of"], []).append(record)
+        start = len(content.names)
+        for place, image in enumerate(images, start):
+            content.names.append(image["image"])
+            if image["reason"] is not None:
+                content.reasons[place] = image["reason"]
+            if "seen" in image:
+                content.seen[place] = image["seen"]
+        there = [-1 if image["row"] is None else summary["start"] + image["row"] for image in images]
+        rows.append(np.array(there, dtype=np.int64))
+        alone.append(_take_cells(content, images, beside, start, shard.name, shared))
+        counts.append(len(images))
         others.update(summary["others"])
         if summary["fault"] is not None:
-            faults.append(BadFile(shard.name, summary["fault"]))
-    pixels = np.zeros((0, 1, 1, 1), np.uint8) if how is None else mapped(folder / IMAGES, how, read_end(folder))
-    return ShardContent(images, beside, faults, sorted(others), pixels)
+            content.faults.append(BadFile(shard.name, summary["fault"]))
+    return content._replace(
+        shard=np.repeat(np.arange(len(shards), dtype=np.int32), counts),
+        rows=np.concatenate(rows),
+        alone=np.concatenate(alone),
+        others=sorted(others),
+        pixels=content.pixels if how is None else mapped(folder / IMAGES, how, read_end(folder)),
+    )
+
+
+def _take_cells(
+    content: ShardContent,
+    images: Sequence[Record],
+    beside: dict[str, list[Record]],
+    start: int,
+    shard: str,
+    shared: dict[str, str],
+) -> npt.NDArray[np.bool_]:
+    """Each image's cells at the ends of their columns; which images have none. Equal cells are kept once."""
+    columns: dict[str, list[str]] = {}
+    alone = np.ones(len(images), dtype=bool)
+    for place, image in enumerate(images):
+        for record in beside.get(without_suffix(image["image"]), ()):
+            if "reason" in record:
+                content.bad_beside[start + place] = BadFile(f"{shard}/{printable(record['name'])}", record["reason"])
+                continue
+            alone[place] = False
+            for name, cell in record["cells"].items():
+                if len(shared) < MAX_SHARED:
+                    shared.setdefault(cell, cell)
+                if name not in columns:
+                    columns[name] = [""] * len(images)
+                columns[name][place] = shared.get(cell, cell)
+    for name in {**content.cells, **columns}:
+        content.cells.setdefault(name, [""] * start).extend(columns.get(name) or [""] * len(images))
+    return alone
 
 
 def _records(path: Path) -> list[Record]:

@@ -53,15 +53,12 @@ def scan_files(source: "FileSource", progress: Progress) -> ImageFacts:
 def scan_shards(source: "ShardSource", progress: Progress) -> ImageFacts:
     """Facts of every row's image in a shard; each shard is read once, and what was seen is kept."""
     content = source.look(progress)
-    samples = source.samples(content, [str(name) for name in source.manifest().table["image"]])
-    seen = []
-    for sample in samples:
-        if sample.reason is not None or sample.image is None or sample.image.seen is None:
-            seen.append(Seen(reason=f"{sample.reason}"))
-        else:
-            seen.append(Seen(*sample.image.seen))
-    named = {sample.image.name for sample in samples if sample.image is not None}
-    unnamed = sorted({image.name for image in content.images} - named)
+    places, bad = source.find(content, source.manifest())
+    seen = [
+        Seen(reason=bad[row].reason) if row in bad else Seen(*content.seen[place])
+        for row, place in enumerate(places.tolist())
+    ]
+    unnamed = sorted(set(content.names) - {content.names[place] for place in places if place >= 0})
     return _facts(seen, unnamed, content.faults)
 
 

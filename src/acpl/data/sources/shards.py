@@ -1,20 +1,21 @@
 """Images in many tars (WebDataset's layout), with their labels beside them in the tars or in a CSV table."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 
 from acpl.data.addresses import Shard, find_shards, shown
 from acpl.data.cache import BadFile
 from acpl.data.decode import Decoding
-from acpl.data.files import BadImage, Fingerprint, ImageFiles, without_suffix
+from acpl.data.files import BadImage, Fingerprint, ImageFiles, printable, without_suffix
 from acpl.data.manifest import Manifest, Part
-from acpl.data.shard_store import ShardContent, ShardImage, first_are_grey, read_shards
+from acpl.data.shard_store import ShardContent, first_are_grey, read_shards
 from acpl.data.sources import Dataset, SourceOptions
 from acpl.data.sources.files import cache_folder, find_files, refuse_bad
 from acpl.data.sources.parts import settle_parts
@@ -36,14 +37,13 @@ from acpl.errors import UserError
 IMAGE = "image"
 
 
-class Sample(NamedTuple):
-    """An image that a row is about, or why it has none."""
+class Found(NamedTuple):
+    """The images of a manifest's rows."""
 
-    name: str
-    """As the manifest has it."""
-    shown: str
-    image: ShardImage | None
-    reason: str | None
+    places: npt.NDArray[np.int64]
+    """(rows,): where each is among all that the shards hold; -1 for one that they do not."""
+    bad: dict[int, BadFile]
+    """Rows whose image cannot be used."""
 
 
 def open_shards(options: SourceOptions) -> "ShardSource":
@@ -86,18 +86,15 @@ class ShardSource:
         """These parts alone. Bad images are all named in one UserError, or with ``skip_bad`` left out."""
         content = self._decoded
         manifest = self.manifest().only(parts)
-        samples = self.samples(content, [str(name) for name in manifest.table[IMAGE]])
-        bad = [BadFile(sample.shown, sample.reason) for sample in samples if sample.reason is not None]
-        refuse_bad(
-            [*content.faults, *bad], len(samples), skip_bad=self.options.skip_bad, none_left=len(bad) == len(samples)
-        )
-        good = np.array([sample.reason is None for sample in samples], dtype=bool)
-        rows = [sample.image.row for sample in samples if sample.reason is None and sample.image is not None]
+        found = self.find(content, manifest)
+        bad = [*content.faults, *found.bad.values()]
+        total = len(found.places)
+        refuse_bad(bad, total, skip_bad=self.options.skip_bad, none_left=len(found.bad) == total)
+        good = np.ones(total, dtype=bool)
+        good[list(found.bad)] = False
         kept = manifest.keep(good)
-        store = ImageStore(
-            torch.from_numpy(kept.ids), torch.from_numpy(content.pixels), torch.tensor(rows, dtype=torch.int64)
-        )
-        return Dataset(kept, store, [*content.faults, *bad])
+        rows = torch.from_numpy(content.rows[found.places[good]])
+        return Dataset(kept, ImageStore(torch.from_numpy(kept.ids), torch.from_numpy(content.pixels), rows), bad)
 
     def look(self, progress: Progress) -> ShardContent:
         """Every image looked at and none decoded for training; the manifest is then made of this, too."""
@@ -105,27 +102,29 @@ class ShardSource:
             self._content = read_shards(self.shards, None, cache=cache_folder(self.options), progress=progress)
         return self._content
 
-    def samples(self, content: ShardContent, names: Sequence[str]) -> list[Sample]:
-        """The image of each of these names in the manifest."""
-        found, again = _by_name(content)
-        stored: dict[int, str] = dict(enumerate(names))
-        missing: dict[int, str] = {}
-        if self.table is not None:
-            stored, missing = find_files(ImageFiles(self._place, _Names(found)), names)
-        samples = []
-        for row, name in enumerate(names):
-            image = found.get(stored.get(row, ""))
-            if image is None:
-                samples.append(Sample(name, name, None, missing.get(row, "the file is missing")))
-                continue
-            shown_as = image.shown
-            reason = again.get(image.name) or image.reason
-            if self.table is None and reason is None:
-                for beside in content.beside.get((image.shard, without_suffix(image.name)), []):
-                    if beside.reason is not None:
-                        shown_as, reason = f"{image.shard}/{beside.name}", beside.reason
-            samples.append(Sample(name, shown_as, image, reason))
-        return samples
+    def find(self, content: ShardContent, manifest: Manifest) -> Found:
+        """The image of each row of the manifest, or of a part of it."""
+        first, again = _once(content)
+        reasons = {**content.reasons, **again}
+        if self.table is None:
+            places = first[manifest.ids]
+            missing: dict[int, BadFile] = {}
+            beside = content.bad_beside
+        else:
+            places, missing = self._named(content, [str(name) for name in manifest.table[IMAGE]], first)
+            beside = {}
+        bad = np.flatnonzero(np.isin(places, [-1, *reasons, *beside])).tolist()
+        return Found(places, {row: missing.get(row) or _bad(content, int(places[row]), reasons, beside) for row in bad})
+
+    def _named(
+        self, content: ShardContent, names: Sequence[str], first: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], dict[int, BadFile]]:
+        by_name = {content.names[place]: place for place in first.tolist()}
+        stored, missing = find_files(ImageFiles(self._place, _Names(by_name)), names)
+        places = [by_name[stored[row]] if row in stored else -1 for row in range(len(names))]
+        return np.array(places, dtype=np.int64), {
+            row: BadFile(printable(names[row]), reason) for row, reason in missing.items()
+        }
 
     @property
     def _place(self) -> str:
@@ -161,24 +160,30 @@ class ShardSource:
         )
 
 
-def _by_name(content: ShardContent) -> tuple[dict[str, ShardImage], dict[str, str]]:
-    """The first image of each name, and why some names are bad: a key stands for one image."""
-    by_key: dict[str, ShardImage] = {}
-    found: dict[str, ShardImage] = {}
-    again: dict[str, str] = {}
-    for image in content.images:
-        key = without_suffix(image.name)
-        if key in by_key:
-            first = by_key[key]
-            again.setdefault(first.name, f"its key is there twice: {first.shown} and {image.shown}")
-        else:
-            by_key[key] = found[image.name] = image
-    for key, image in by_key.items():
-        # WebDataset's way to give a sample a second picture, such as a mask, is KEY.MORE.png.
-        first_of = by_key.get(_first_dot(key))
-        if first_of is not None and first_of is not image and first_of.shard == image.shard:
-            again.setdefault(image.name, f"it is a second image of {first_of.name}, and a sample has one")
-    return found, again
+def _bad(content: ShardContent, place: int, reasons: dict[int, str], beside: dict[int, BadFile]) -> BadFile:
+    return BadFile(content.shown(place), reasons[place]) if place in reasons else beside[place]
+
+
+def _once(content: ShardContent) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
+    """Places of the first image of each key, and why some of them are bad: a key stands for one image."""
+    keys = pd.Series([without_suffix(name) for name in content.names], dtype=object)
+    repeated = keys.duplicated().to_numpy(dtype=bool)
+    first = np.flatnonzero(~repeated)
+    again: dict[int, str] = {}
+    if repeated.any():
+        place_of = {keys[place]: place for place in reversed(np.flatnonzero(keys.duplicated(keep=False)).tolist())}
+        for place in np.flatnonzero(repeated).tolist():
+            before = place_of[keys[place]]
+            again.setdefault(before, f"its key is there twice: {content.shown(before)} and {content.shown(place)}")
+    # WebDataset's way to give a sample a second picture, such as a mask, is KEY.MORE.png.
+    dotted = [place for place in first.tolist() if "." in keys[place].rpartition("/")[2]]
+    if dotted:
+        places = {keys[place]: place for place in first.tolist()}
+        for place in dotted:
+            owner = places.get(_first_dot(keys[place]))
+            if owner is not None and content.shard[owner] == content.shard[place]:
+                again.setdefault(place, f"it is a second image of {content.names[owner]}, and a sample has one")
+    return first, again
 
 
 def _first_dot(key: str) -> str:
@@ -188,27 +193,19 @@ def _first_dot(key: str) -> str:
 
 def _reading(content: ShardContent, options: SourceOptions, place: str) -> Reading:
     """The table that the .json and .cls files make, a row an image in the order of the shards."""
-    found, _ = _by_name(content)
-    if not found:
-        first = f"; the first fault is {content.faults[0].name}: {content.faults[0].reason}" if content.faults else ""
-        raise UserError(f"{place} holds no images{first}")
-    rows: list[dict[str, str]] = []
-    index: list[str] = []
-    for image in found.values():
-        beside = content.beside.get((image.shard, without_suffix(image.name)), [])
-        cells = {name: cell for sidecar in beside for name, cell in sidecar.cells.items()}
-        if IMAGE in cells:
-            cells[f"{IMAGE} (json)"] = cells.pop(IMAGE)
-        rows.append(cells)
-        index.append(f"{image.shard}/{beside[0].name}" if beside else image.shown)
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    if not columns:
-        raise UserError(f"{place} holds {len(found)} images and no labels: neither KEY.json nor KEY.cls beside any")
-    if len(columns) > MAX_COLUMNS:
-        raise UserError(f"{place} has {len(columns)} names in its .json files; at most {MAX_COLUMNS:,} are read")
-    cells_of = {name: [row.get(name, "") for row in rows] for name in columns}
-    table = pd.DataFrame({IMAGE: list(found), **cells_of}, index=index, dtype=str)
-    alone = np.array([not row for row in rows])
+    first, _ = _once(content)
+    if not len(first):
+        fault = f"; the first fault is {content.faults[0].name}: {content.faults[0].reason}" if content.faults else ""
+        raise UserError(f"{place} holds no images{fault}")
+    if not content.cells:
+        raise UserError(f"{place} holds {len(first)} images and no labels: neither KEY.json nor KEY.cls beside any")
+    if len(content.cells) > MAX_COLUMNS:
+        raise UserError(f"{place} has {len(content.cells)} names in its .json files; at most {MAX_COLUMNS:,} are read")
+    columns = {IMAGE: content.names}
+    columns |= {f"{name} (json)" if name == IMAGE else name: cells for name, cells in content.cells.items()}
+    index = pd.Index([content.shown(row) for row in range(len(content.names))], dtype=object)
+    table = pd.DataFrame(columns, index=index, dtype=str).iloc[first]
+    alone = content.alone[first]
     said = _filled(table, alone, options, place)
     reading = reading_of(table, _columns(options), place)
     if content.others:
@@ -217,9 +214,7 @@ def _reading(content: ShardContent, options: SourceOptions, place: str) -> Readi
     return reading._replace(said=[*reading.said, *said])
 
 
-def _filled(
-    table: pd.DataFrame, alone: "np.ndarray[tuple[int], np.dtype[np.bool_]]", options: SourceOptions, place: str
-) -> list[str]:
+def _filled(table: pd.DataFrame, alone: npt.NDArray[np.bool_], options: SourceOptions, place: str) -> list[str]:
     """Images with nothing beside them are unlabelled, for training, and groups of their own."""
     if not alone.any():
         return []
@@ -242,7 +237,7 @@ class _Names:
 
     origin = ""
 
-    def __init__(self, found: dict[str, ShardImage]) -> None:
+    def __init__(self, found: Collection[str]) -> None:
         self._found = found
 
     def names(self) -> list[str]:
