@@ -60,6 +60,9 @@ EXTRAS = {
     "tensorboard": _extra("tensorboard", "acpl train --log tensorboard", tensorboard="tensorboard"),
     "mlflow": _extra("mlflow", "acpl train --log mlflow", mlflow="mlflow"),
     "wandb": _extra("wandb", "acpl train --log wandb", wandb="wandb"),
+    "distributed": _extra(
+        "distributed", "more than one process: acpl train --devices N", lightning_fabric="lightning_fabric"
+    ),
     "umap": _extra("umap", "a map of the features that keeps neighbours together, in the report", umap_learn="umap"),
 }
 """Every extra of the package but ``dev``."""

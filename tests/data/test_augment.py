@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from acpl.data.augment import Augmentation, augment, augment_as, distort, normalise
+from acpl.data.augment import Augmentation, Part, View, augment, augment_as, distort, normalise
 
 
 def picture(count: int = 4) -> torch.Tensor:
@@ -90,3 +90,18 @@ def test_as_many_distortions_as_asked_for_touch_an_image() -> None:
     # Of the eight only brightness changes an image without any structure.
     brighter = (out.abs().amax(dim=(1, 2, 3)) > 1e-6).float().mean()
     assert 0.06 < brighter < 0.2
+
+
+@pytest.mark.parametrize("view", ["weak", "strong"])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_an_image_is_augmented_in_the_same_way_in_whatever_part_of_the_batch(view: View, parts: int) -> None:
+    images = picture(6)
+    whole = augment_as(view, images, Augmentation(), torch.Generator().manual_seed(3))
+    generators = [torch.Generator().manual_seed(3) for _ in range(parts)]
+    pieces = [
+        augment_as(view, piece, Augmentation(), generator, Part(number, parts))
+        for number, (piece, generator) in enumerate(zip(images.chunk(parts), generators, strict=True))
+    ]
+    assert torch.allclose(torch.cat(pieces), whole, atol=1e-6)
+    states = [generator.get_state() for generator in generators]
+    assert all(torch.equal(state, states[0]) for state in states), "what is drawn next is the same on all, too"
