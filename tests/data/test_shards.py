@@ -3,11 +3,12 @@
 import functools
 import http.server
 import shutil
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsspec
 import numpy as np
@@ -18,8 +19,10 @@ from tests.data.tars import picture, samples, tarred, write_shards
 
 import acpl
 from acpl.data import shard_store, workers
+from acpl.data.addresses import find_shards
 from acpl.data.check import check_source
 from acpl.data.decode import Decoding, decode
+from acpl.data.limits import Limits
 from acpl.data.shard_job import INDEX
 from acpl.data.sources import Dataset, SourceOptions, find_source
 from acpl.data.workers import CRASHED
@@ -262,12 +265,36 @@ class TestWhatIsBad:
             assert (seen == decode(picture(int(name[1:4])), Decoding(SIZE, 1))).all()
 
 
+def test_the_time_of_an_image_is_bounded_and_not_that_of_its_whole_shard(tmp_path: Path) -> None:
+    armed = []
+
+    class Row(NamedTuple):
+        names: list[str]
+
+        def do(self, rows: range) -> list[None]:
+            armed.append(signal.getitimer(signal.ITIMER_REAL)[0])
+            return [None]
+
+        def failed(self, reason: str) -> None:
+            return None
+
+    class Shard(Row):
+        def again(self, row: int, reason: str) -> bool:
+            return False
+
+    for job in (Row(["a"]), Shard(["a"])):
+        workers._bounded(job, 0, Limits(seconds=50))
+    assert 0 < armed[0] <= 50
+    assert armed[1] == 0
+
+
 class Server(http.server.ThreadingHTTPServer):
     """A folder on 127.0.0.1, with ranges, counting what is fetched; names in ``broken`` break off half-way."""
 
     def __init__(self, folder: Path, *, ranges: bool = True) -> None:
         self.fetched: Counter[str] = Counter()
         self.broken: set[str] = set()
+        self.refused: dict[str, int] = {}
         self.ranges = ranges
         super().__init__(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
         self.address = f"http://127.0.0.1:{self.server_port}"
@@ -279,6 +306,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path.strip("/")
         self.server.fetched[name] += 1
+        if name in self.server.refused:
+            self.send_error(self.server.refused[name])
+            return
         path = Path(self.directory) / name
         if not path.is_file():
             self.send_error(404)
@@ -296,6 +326,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         piece = content[start:stop]
         self.wfile.write(piece[: len(piece) // 2] if name in self.server.broken else piece)
+
+    def do_HEAD(self) -> None:
+        if self.path.strip("/") in self.server.refused:
+            self.send_error(self.server.refused[self.path.strip("/")])
+        else:
+            super().do_HEAD()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -338,6 +374,16 @@ class TestAddresses:
         done = server.fetched.copy()
         assert len(find_source(options(data)).open(ALL).images.ids) == 40
         assert set(server.fetched - done) == {"scans-002.tar"}
+
+    @pytest.mark.parametrize(
+        ("status", "sentence"),
+        [(403, "it may not be read: "), (500, "it could not be fetched: "), (404, "1 of 4 shards are not there")],
+    )
+    def test_what_a_server_refuses_is_said(self, status: int, sentence: str, server: Server) -> None:
+        server.refused = {"scans-002.tar": status}
+        with pytest.raises(UserError, match=sentence) as refused:
+            find_shards(f"{server.address}/scans-{{000..003}}.tar")
+        assert "scans-002.tar" in str(refused.value)
 
     def test_a_table_names_images_on_a_web_server(self, tmp_path: Path, server: Server, options: Options) -> None:
         for number in range(6):

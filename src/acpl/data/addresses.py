@@ -118,8 +118,11 @@ def why(error: BaseException) -> str:
     while cause is not None:
         if isinstance(cause, ConnectionError | TimeoutError) or "Connect" in type(cause).__name__:
             return f"it cannot be reached: {_words(cause)}"
-        if getattr(cause, "status", None) in (401, 403) or isinstance(cause, PermissionError):
+        status = getattr(cause, "status", None)
+        if status in (401, 403) or isinstance(cause, PermissionError):
             return f"it may not be read: {_words(cause)}"
+        if isinstance(status, int) and status >= 400 and status != 404:
+            return f"it could not be fetched: {_words(cause)}"
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, FileNotFoundError):
         return "the file is missing"

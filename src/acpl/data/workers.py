@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import IO, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from acpl.data.limits import Limits
@@ -56,7 +56,7 @@ def nothing(what: str, done: int, total: int) -> None:
 
 @runtime_checkable
 class TriedAgain(Protocol):
-    """A job whose rows are many images each, and which knows the one that a process has died over."""
+    """A job whose rows are many images each: it bounds the time of each, and knows the one that a process died over."""
 
     def again(self, row: int, reason: str) -> bool:
         """Whether the image is known and has been blamed, so that the rest of the row is to be done."""
@@ -102,7 +102,7 @@ def serve() -> None:
 
 def _bounded(job: Job[Result], row: int, limits: Limits) -> Result:
     """One image's result; out of memory is its own fault, and out of time the end of this process."""
-    with limits.bound_time():
+    with nullcontext() if isinstance(job, TriedAgain) else limits.bound_time():
         try:
             return job.do(range(row, row + 1))[0]
         except MemoryError:
