@@ -153,6 +153,7 @@ def test_what_is_done_when_reading_is_stopped_is_not_read_again(tmp_path: Path, 
     (folder,) = (tmp_path / "cache").glob("shards-*")
     done = {path.name: path.stat().st_mtime_ns for path in folder.glob(f"*{INDEX}")}
     assert 0 < len(done) < 12
+    assert not list(folder.glob("*.part-*"))
     seen = pixels(find_source(options(data)).open(ALL))
     assert {name: (folder / name).stat().st_mtime_ns for name in done} == done
     assert all((seen[name] == decode(picture(int(name[1:4])), Decoding(SIZE, 1))).all() for name in seen)

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,7 +83,12 @@ def read_shards(
         with _alone(folder, progress):
             sweep(folder)
             asked = None if hashes is None else _write_once(folder / "wanted.u64", hashes)
-            _read_missing(shards, ShardJob(shards, folder, how, asked, part_mark()), workers, progress)
+            mark = part_mark()
+            try:
+                _read_missing(shards, ShardJob(shards, folder, how, asked, mark), workers, progress)
+            finally:
+                for part in folder.glob(f"*{mark}"):
+                    shutil.rmtree(part, ignore_errors=True)
     except BrokenPipeError:  # whoever was shown the progress has gone
         raise
     except OSError as error:

@@ -155,7 +155,8 @@ class _Crew(Generic[Result]):
                 except DIED:
                     reason = self.limits.reason(self._dismiss(worker), CRASHED)
                     worker = None
-                    self._blame(asked, reason)
+                    if not self.stopped:  # else it was ended with all others, and no image is to blame
+                        self._blame(asked, reason)
         finally:
             if worker is not None:
                 self._dismiss(worker)
