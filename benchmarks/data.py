@@ -1,10 +1,12 @@
-"""Building the image store against plain Pillow in a process pool, on the same files and cores: a ratio.
+"""Building the image store against plain Pillow in a process pool, and from tars against a folder: ratios.
 
 python benchmarks/data.py [--data $ACPL_DATA] [--size 128] [--repeats 5] [--json FILE]
 
 Plain Pillow opens, converts and resizes each image and throws it away; the store also checks, orients, digests and
 writes it to disk. Both times include the start of their processes. Each ratio is of two medians, runs alternating:
 that of processor time holds on a machine that others use, too.
+
+The second table takes the same images from a folder of files and from 16 tar shards on the same disk.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import multiprocessing
 import os
 import platform
 import statistics
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -22,11 +25,14 @@ from pathlib import Path
 
 from PIL import Image
 
+from acpl.data.addresses import find_shards
 from acpl.data.cache import build_store
 from acpl.data.decode import Decoding
 from acpl.data.files import ImageFiles
+from acpl.data.shard_store import read_shards
 
 PACKS = {"cxr14-subset": 1, "ham10000": 3}
+SHARDS = 16
 opened: dict[str, zipfile.ZipFile] = {}
 
 
@@ -54,6 +60,51 @@ def store(path: Path, names: list[str], how: Decoding, workers: int, cache: str)
     """All names into a store."""
     stored = build_store(ImageFiles.open(path), names, how, cache=Path(cache), workers=workers)
     assert len(stored.rows) == len(names), stored.bad[:3]
+
+
+def unpack(path: Path, names: list[str], folder: Path) -> None:
+    """The zip's images as files in ``folder/files``, and as tars beside it."""
+    (folder / "files").mkdir()
+    with zipfile.ZipFile(path) as packed:
+        for shard in range(SHARDS):
+            with tarfile.open(folder / f"scans-{shard:03d}.tar", "w") as tar:
+                for name in names[shard::SHARDS]:
+                    content = packed.read(name)
+                    (folder / "files" / Path(name).name).write_bytes(content)
+                    info = tarfile.TarInfo(Path(name).name)
+                    info.size = len(content)
+                    tar.addfile(info, BytesIO(content))
+
+
+def shards(folder: Path, count: int, how: Decoding, workers: int, cache: str) -> None:
+    """All shards decoded and kept."""
+    content = read_shards(find_shards(f"{folder}/scans-*.tar"), how, cache=Path(cache), workers=workers)
+    assert len(content.pixels) == count, content.faults[:3]
+
+
+def against_a_folder(path: Path, how: Decoding, workers: int, repeats: int) -> dict[str, float]:
+    """Images a second from a folder and from shards, by turns."""
+    names = ImageFiles.open(path).names()
+    runs = []
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        unpack(path, names, folder)
+        files = [Path(name).name for name in names]
+        for _ in range(repeats):
+            with tempfile.TemporaryDirectory() as cache:
+                in_files = seconds(store, folder / "files", files, how, workers, cache)
+                in_shards = seconds(shards, folder, len(names), how, workers, cache)
+                again = seconds(shards, folder, len(names), how, workers, cache)[0]
+                runs.append((*in_files, *in_shards, again))
+    files_time, files_cpu, shards_time, shards_cpu, again = map(statistics.median, zip(*runs, strict=True))
+    return {
+        "images": len(names),
+        "folder images/s": len(names) / files_time,
+        "shards images/s": len(names) / shards_time,
+        "ratio": files_time / shards_time,
+        "ratio of CPU time": files_cpu / shards_cpu,
+        "seconds found again": again,
+    }
 
 
 def seconds(work: Callable[..., object], *arguments: object, **more: object) -> tuple[float, float]:
@@ -101,8 +152,20 @@ def main() -> None:
             f"{plain_time / store_time:>8.2f}{plain_cpu / store_cpu:>14.2f}{again:>12.2f} s",
             flush=True,
         )
+    print(f"\n{'':<14}{'images':>8}{'folder':>16}{'16 shards':>12}{'ratio':>8}{'of CPU time':>14}{'found again':>14}")
+    in_shards = {}
+    for pack, channels in PACKS.items():
+        path = asked.data / pack / "images.zip"
+        found = against_a_folder(path, Decoding(asked.size, channels), asked.workers, asked.repeats)
+        in_shards[pack] = found
+        print(
+            f"{pack:<14}{found['images']:>8}{found['folder images/s']:>14,.0f}/s{found['shards images/s']:>10,.0f}/s"
+            f"{found['ratio']:>8.2f}{found['ratio of CPU time']:>14.2f}{found['seconds found again']:>12.2f} s",
+            flush=True,
+        )
     if asked.json:
-        asked.json.write_text(json.dumps({"cores": os.cpu_count(), "size": asked.size, "packs": rows}, indent=2))
+        told = {"cores": os.cpu_count(), "size": asked.size, "packs": rows, "shards": in_shards}
+        asked.json.write_text(json.dumps(told, indent=2))
 
 
 if __name__ == "__main__":

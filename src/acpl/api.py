@@ -38,7 +38,8 @@ def check_data(*, progress: Progress = nothing, **settings: Any) -> dict[str, An
     Every part is looked at, the test part too: nothing is learnt from it.
     """
     source = source_of(config.resolve(**settings), progress)
-    return {"said": list(source.said), **check_source(source, progress=progress).as_dict()}
+    result = check_source(source, progress=progress).as_dict()
+    return {"said": list(source.said), **result}
 
 
 def train(

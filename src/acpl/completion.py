@@ -39,7 +39,7 @@ def data(incomplete: str) -> list[str]:
         entries = sorted(folder.expanduser().iterdir())
     except OSError:
         entries = []
-    usable = [entry for entry in entries if entry.is_dir() or entry.suffix.lower() in (".csv", ".tsv", ".zip")]
+    usable = [entry for entry in entries if entry.is_dir() or entry.suffix.lower() in (".csv", ".tsv", ".zip", ".tar")]
     paths = [f"{head}{slash}{entry.name}{'/' if entry.is_dir() else ''}" for entry in usable]
     return _beginning([*DATA, MEDMNIST, *paths], incomplete)
 

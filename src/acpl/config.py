@@ -35,9 +35,19 @@ def _absolute(path: Path | None) -> Path | None:
     return None if path is None else path.expanduser().absolute()
 
 
+def _absolute_place(place: Path | str | None) -> Path | str | None:
+    """The same; an address stays what it is."""
+    return place if place is None or _is_address(str(place)) else _absolute(Path(place))
+
+
+def _is_address(text: str) -> bool:
+    return "://" in text
+
+
 # "none" is how a file or the shell takes back what a preset set.
 OptionalText = Annotated[str | None, BeforeValidator(_none)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_none), AfterValidator(_absolute)]
+OptionalPlace = Annotated[Path | str | None, BeforeValidator(_none), AfterValidator(_absolute_place)]
 OptionalCount = Annotated[PositiveInt | None, BeforeValidator(_none)]
 OptionalTask = Annotated[Task | None, BeforeValidator(_none)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
@@ -59,10 +69,12 @@ class Config(Section):
     """Everything that decides what a training run does."""
 
     data: str = _group("Data", default="phantom-chest")
-    """Where the images come from: a .csv table, a folder with one subfolder a class, chestxray14, isic2018,
-    medmnist:NAME, phantom-chest or phantom-lesions."""
-    images: OptionalPath = _group("Data", default=None)
-    """Folder or zip that a table's names are relative to (its own folder without it); the folder of a download."""
+    """Where the images come from: a .csv table, a folder with one subfolder a class, shards like
+    'scans-{000..127}.tar' (here or at an address) or a .txt that lists them, chestxray14, isic2018, medmnist:NAME,
+    phantom-chest or phantom-lesions."""
+    images: OptionalPlace = _group("Data", default=None)
+    """What a table's names are relative to (its own folder without it): a folder, a zip, shards like
+    'scans-{000..127}.tar', or an address like s3://bucket/scans; the folder of a download."""
     size: int = _group("Decoding", default=64, ge=32, le=4096)
     """Height and width in pixels that images are brought to."""
     aspect: Literal["stretch", "crop", "pad"] = _group("Decoding", default="stretch")
@@ -196,7 +208,9 @@ class Config(Section):
     @classmethod
     def _absolute_data(cls, data: str) -> str:
         path = Path(data).expanduser()
-        return str(path.absolute()) if path.exists() and data not in _NAMED_DATA else data
+        if data in _NAMED_DATA or _is_address(data):
+            return data
+        return str(path.absolute()) if path.exists() or path.suffix.lower() == ".tar" else data
 
     @field_validator("parts")
     @classmethod

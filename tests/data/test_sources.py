@@ -314,7 +314,10 @@ def test_a_zip_of_class_folders_is_a_folder_of_them(folders: Path, tmp_path: Pat
     [
         ("phantom-ches", "unknown data 'phantom-ches'; did you mean 'phantom-chest'"),
         ("chestxray", "unknown data 'chestxray'; did you mean 'chestxray14'"),
-        ("zzz", "unknown data 'zzz'; there are: a .csv file, a folder, chestxray14, isic2018, medmnist:NAME, phantom"),
+        (
+            "zzz",
+            "unknown data 'zzz'; there are: a .csv file, a .tar, a folder, chestxray14, isic2018, medmnist:NAME, ph",
+        ),
         ("no/such/folder", "data no/such/folder does not exist"),
         ("missing.csv", "missing.csv could not be read: No such file"),
         ("missing.zip", "missing.zip does not exist"),
@@ -337,9 +340,9 @@ def test_a_folder_without_classes_says_what_it_might_be(tmp_path: Path) -> None:
     (tmp_path / "Data_Entry_2017.csv").write_text("")
     with pytest.raises(UserError, match="looks like a download: data should be chestxray14, and images"):
         find_source(options(tmp_path))
-    (tmp_path / "note.txt").write_text("")
-    with pytest.raises(UserError, match=r"neither a \.csv table nor a folder"):
-        find_source(options(tmp_path / "note.txt"))
+    (tmp_path / "note.md").write_text("")
+    with pytest.raises(UserError, match=r"neither a \.csv table, a folder"):
+        find_source(options(tmp_path / "note.md"))
 
 
 def pack(name: str) -> Path:

@@ -63,6 +63,15 @@ def test_a_store_of_what_could_be_read_keeps_the_ids_of_the_rest(tmp_path: Path)
     assert (store.gather(torch.tensor([9]))[0].numpy() == plainly(files, "2.png")).all()
 
 
+def test_a_store_may_be_larger_than_memory(tmp_path: Path) -> None:
+    count = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2 // 1024**2
+    with (tmp_path / "images.u8").open("wb") as file:
+        file.truncate(count * 1024**2)  # of nothing: it takes no room
+    images = module.mapped(tmp_path / "images.u8", Decoding(1024, 1), count)
+    assert images.shape == (count, 1, 1024, 1024)
+    assert torch.from_numpy(images)[-1].sum() == 0
+
+
 HOW = Decoding(16, 3)
 MANY = 200
 COUNTED = [f"{number}.png" for number in range(MANY)]

@@ -4,9 +4,11 @@ import errno
 import hashlib
 import importlib.metadata
 import json
+import mmap
 import os
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -68,7 +70,8 @@ def build_store(
     bad: dict[int, str] = {}
     rows: list[int] = []
     stored_names: list[str] = []
-    key = _key(files, how)
+    key = key_of(how, files.origin)
+    files.ask(names)
     for row, name in enumerate(names):
         try:
             stored_names.append(files.find(name))
@@ -87,20 +90,21 @@ def build_store(
         except BrokenPipeError:  # whoever was shown the progress has gone
             raise
         except OSError as error:
-            raise UserError(_no_room(cache, error)) from error
+            raise UserError(no_room(cache, error)) from error
     places = np.asarray(rows, dtype=np.int64)
     bad |= {rows[place]: reason for place, reason in index["bad"]}
     return Stored(
-        images=_mapped(folder / IMAGES, how, len(index["good"])),
+        images=mapped(folder / IMAGES, how, len(index["good"])),
         rows=places[np.asarray(index["good"], dtype=np.int64)],
         bad=[BadFile(names[row], bad[row]) for row in sorted(bad)],
         digests=index["digests"],
     )
 
 
-def _key(files: ImageFiles, how: Decoding) -> "hashlib.blake2b":
+def key_of(how: Decoding, *more: str) -> "hashlib.blake2b":
+    """Of all that decides what comes of a file, whichever it is; and of ``more``."""
     versions = [_version(package) for package in DECODERS]
-    settings = [VERSION, versions, how.size, how.channels, how.aspect, files.origin]
+    settings = [VERSION, versions, how.size, how.channels, how.aspect, *more]
     return hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
 
 
@@ -124,11 +128,11 @@ def _read_index(folder: Path, how: Decoding) -> dict[str, Any] | None:
 def _build(folder: Path, job: DecodeJob, workers: int | None, progress: Progress) -> dict[str, Any]:
     cache = folder.parent
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is decoded here may be of patients
-    _sweep(cache)
+    sweep(cache)
     needed, free = len(job.names) * _bytes_each(job.how), shutil.disk_usage(cache).free
     if needed > free:
         raise OSError(errno.ENOSPC, f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free")
-    part = cache / f"{folder.name}{PART}{os.getpid()}-{threading.get_ident()}@{socket.gethostname()}"
+    part = cache / f"{folder.name}{part_mark()}"
     part.mkdir()
     try:
         job = job._replace(target=part / IMAGES)
@@ -186,7 +190,12 @@ def _publish(part: Path, folder: Path, how: Decoding) -> None:
             part.rename(folder)
 
 
-def _sweep(cache: Path) -> None:
+def part_mark() -> str:
+    """Ends the name of what this thread builds, so that another can tell when nobody does any more."""
+    return f"{PART}{os.getpid()}-{threading.get_ident()}@{socket.gethostname()}"
+
+
+def sweep(cache: Path) -> None:
     """Remove what killed builds have left."""
     for part in cache.glob(f"*{PART}*"):
         owner, _, host = part.name.partition(PART)[2].partition("@")
@@ -214,15 +223,27 @@ def _age(part: Path) -> float:
         return 0.0
 
 
-def _mapped(path: Path, how: Decoding, count: int) -> npt.NDArray[np.uint8]:
+def mapped(path: Path, how: Decoding, count: int) -> npt.NDArray[np.uint8]:
+    """(count, channels, size, size) of a file; no memory is set aside for it, however large it is."""
     shape = (count, how.channels, how.size, how.size)
-    return np.memmap(path, np.uint8, "c", shape=shape) if count else np.zeros(shape, dtype=np.uint8)
+    if count == 0:
+        return np.zeros(shape, dtype=np.uint8)
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return np.memmap(path, np.uint8, "c", shape=shape)
+    # A private map that may be written to is counted as memory, and refused when there is less, unless it is said
+    # that it need not be.
+    unreserved = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+    with path.open("rb") as file:
+        length = count * _bytes_each(how)
+        view = mmap.mmap(file.fileno(), length, flags=unreserved, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    return np.frombuffer(view, np.uint8).reshape(shape)
 
 
 def _bytes_each(how: Decoding) -> int:
     return how.channels * how.size**2
 
 
-def _no_room(cache: Path, error: OSError) -> str:
+def no_room(cache: Path, error: OSError) -> str:
+    """Why nothing can be kept there, and what would help."""
     why = " ".join((error.strerror or str(error)).split())
     return f"decoded images cannot be kept in {cache}: {why}; name a folder that can hold them in ACPL_CACHE"

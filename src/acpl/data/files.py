@@ -4,6 +4,7 @@ import os
 import re
 import stat
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, Protocol
 
@@ -37,14 +38,15 @@ class Fingerprint(NamedTuple):
 
 
 class ImageFiles:
-    """The images below one folder or in one zip, each by its relative name with forward slashes.
+    """The images below one folder, in one zip or in a store, each by its relative name with forward slashes.
 
     An image file is one with a suffix from ``SUFFIXES``, or a DICOM file whatever it is called. Links that lead out
     of the folder are refused when they are read. Can be pickled: every process opens the zip for itself, once.
     """
 
-    def __init__(self, path: Path, shelf: "_Shelf") -> None:
+    def __init__(self, path: Path | str, shelf: "Shelf") -> None:
         self.path = path
+        """A folder or a zip; an address stays text."""
         self._shelf = shelf
         self._by_base: dict[str, list[str]] | None = None
 
@@ -64,9 +66,18 @@ class ImageFiles:
         """What fingerprints do not tell apart: the folder they were taken in; nothing for a zip, which has CRCs."""
         return self._shelf.origin
 
+    @property
+    def place(self) -> str:
+        """Where they are, for people."""
+        return str(self.path)
+
+    def ask(self, names: Sequence[str]) -> None:
+        """Have the fingerprints of these stored names at hand, where each would be a question to a store."""
+        self._shelf.ask(names)
+
     def names(self) -> list[str]:
         """Every image file's name, sorted; hidden files, ``__MACOSX`` and DICOMDIR are left out."""
-        return sorted(name for name in self._shelf.names() if _is_shown(name) and self._is_image(name))
+        return sorted(name for name in self._shelf.names() if is_shown(name) and self._is_image(name))
 
     def find(self, name: str) -> str:
         """The stored name for a name in a table; BadImage says why there is none.
@@ -74,7 +85,7 @@ class ImageFiles:
         Taken as it is, else with one of ``SUFFIXES`` appended, else as the end of exactly one path: ``a.png`` finds
         ``images/a.png``, but ``p1/a.png`` never finds ``p2/a.png``.
         """
-        wanted = _inside(name)
+        wanted = inside(name)
         found = self._beside(wanted) or self._below(wanted)
         if not found:
             raise BadImage("the file is missing")
@@ -89,7 +100,7 @@ class ImageFiles:
 
     def read(self, name: str) -> bytes:
         """The whole file of a stored name; BadImage says why it cannot be had."""
-        stored = _inside(name)
+        stored = inside(name)
         self._shelf.check(stored)
         return self._shelf.read(stored)
 
@@ -121,15 +132,38 @@ class ImageFiles:
         return path.name != "DICOMDIR" and self._shelf.head(name, DICOM_HEADER)[128:] == b"DICM"
 
 
-class _Shelf(Protocol):
+class Shelf(Protocol):
+    """What holds the files; all names but those of ``holds`` are stored names."""
+
     origin: str
 
-    def names(self) -> list[str]: ...
-    def holds(self, name: str) -> bool: ...
-    def check(self, name: str) -> None: ...
-    def fingerprint(self, name: str) -> Fingerprint: ...
-    def head(self, name: str, count: int) -> bytes: ...
-    def read(self, name: str) -> bytes: ...
+    def names(self) -> list[str]:
+        """All of them, in any order."""
+        ...
+
+    def holds(self, name: str) -> bool:
+        """Whether there is one of this name."""
+        ...
+
+    def check(self, name: str) -> None:
+        """BadImage where it may not be opened."""
+        ...
+
+    def ask(self, names: Sequence[str]) -> None:
+        """These fingerprints will be wanted."""
+        ...
+
+    def fingerprint(self, name: str) -> Fingerprint:
+        """Without reading the file."""
+        ...
+
+    def head(self, name: str, count: int) -> bytes:
+        """Its first bytes; none where it cannot be read."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """All of it; BadImage says why it cannot be had."""
+        ...
 
 
 class _Folder:
@@ -167,6 +201,9 @@ class _Folder:
         if not os.access(f"{self.root}/{name}", os.R_OK):
             raise BadImage("it may not be read: permission denied")
 
+    def ask(self, names: Sequence[str]) -> None:
+        """A disk answers at once."""
+
     def fingerprint(self, name: str) -> Fingerprint:
         try:
             state = (self.root / name).stat()
@@ -186,7 +223,7 @@ class _Folder:
         try:
             with self._opened(name) as file:
                 size = os.fstat(file.fileno()).st_size
-                _refuse_too_long(size)
+                refuse_too_long(size)
                 return file.read(size)  # and no more, should it grow meanwhile
         except OSError as error:
             raise BadImage(_plain(error)) from None
@@ -261,6 +298,9 @@ class _Zip:
         if stat.S_ISLNK(member.external_attr >> 16):
             raise BadImage("it is a link, and links in a zip are not followed")
 
+    def ask(self, names: Sequence[str]) -> None:
+        """The index is at hand."""
+
     def fingerprint(self, name: str) -> Fingerprint:
         member = self._member(name)
         return Fingerprint(member.file_size, member.CRC)
@@ -273,7 +313,7 @@ class _Zip:
 
     def read(self, name: str) -> bytes:
         member = self._member(name)
-        _refuse_too_long(member.file_size)
+        refuse_too_long(member.file_size)
         return self._read(member, -1)
 
     def _read(self, member: zipfile.ZipInfo, count: int) -> bytes:
@@ -309,7 +349,7 @@ class _Zip:
         return self._file
 
 
-def _inside(name: str) -> str:
+def inside(name: str) -> str:
     """The name without ``.``, ``..`` and doubled slashes, if it stays inside; backslashes are Windows' slashes."""
     if not name.strip() or "\0" in name:
         raise BadImage("the name is empty" if not name.strip() else "the name holds a zero byte")
@@ -335,6 +375,12 @@ def _inside(name: str) -> str:
     return "/".join(parts)
 
 
+def without_suffix(name: str) -> str:
+    """The name without ``.png``, ``.jpg`` …; other dots, as in DICOM's numbers, stay."""
+    stem, dot, suffix = name.rpartition(".")
+    return stem if dot and f".{suffix.lower()}" in SUFFIXES else name
+
+
 def printable(text: str) -> str:
     """The text with control characters, and marks that turn the direction of reading, written out as in ``\\x1b``."""
     return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
@@ -347,12 +393,14 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
         return False
 
 
-def _is_shown(name: str) -> bool:
+def is_shown(name: str) -> bool:
+    """Whether this is neither hidden nor what a Mac puts beside a file."""
     parts = name.split("/")
-    return "__MACOSX" not in parts and not any(part.startswith(".") and part != ".." for part in parts)
+    return "__MACOSX" not in parts and not any(part.startswith(".") and part not in (".", "..") for part in parts)
 
 
-def _refuse_too_long(count: int) -> None:
+def refuse_too_long(count: int) -> None:
+    """BadImage for a file of more bytes than are read."""
     if count > MAX_FILE_BYTES:
         raise BadImage(f"it is longer than the {MAX_FILE_BYTES:,} bytes that are read")
 

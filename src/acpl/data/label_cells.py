@@ -43,16 +43,16 @@ def holds_labels(cells: "pd.Series[str]") -> bool:
     return bool(words) and words <= set(_VALUES)
 
 
-def almost_holds_labels(cells: "pd.Series[str]") -> tuple[int, str] | None:
+def almost_holds_labels(cells: "pd.Series[str]") -> tuple[object, str] | None:
     """Row and value of the first cell that is neither 0, 1 nor blank, where fewer than one in ten is."""
     written = cells[~is_blank(cells)]
     strange = written[~written.isin(list(_VALUES))]
     if len(strange) == 0 or 10 * len(strange) > len(written):
         return None
-    return int(strange.index[0]), str(strange.iloc[0])
+    return strange.index[0], str(strange.iloc[0])
 
 
-def check_classes(classes: Sequence[str], file: Path) -> None:
+def check_classes(classes: Sequence[str], file: Path | str) -> None:
     """UserError where there are more than can be learnt, or a name could be taken for something else."""
     if len(classes) > MAX_CLASSES:
         raise UserError(f"{file} has {len(classes)} classes; at most {MAX_CLASSES:,} are learnt")
@@ -64,7 +64,7 @@ def check_classes(classes: Sequence[str], file: Path) -> None:
             raise UserError(f"{file}: '{shown}' is no class, for it is too long or holds control characters")
 
 
-def read_columns(table: pd.DataFrame, columns: Sequence[str], file: Path) -> LabelCells:
+def read_columns(table: pd.DataFrame, columns: Sequence[str], file: Path | str) -> LabelCells:
     """One 0/1 column a class; another value is refused by its row."""
     check_classes(columns, file)
     values = np.empty((len(table), len(columns)), dtype=np.float32)
@@ -82,7 +82,7 @@ def read_columns(table: pd.DataFrame, columns: Sequence[str], file: Path) -> Lab
 
 
 def read_words(
-    cells: "pd.Series[str]", classes: Sequence[str], task: Task | None, file: Path, *, closed: bool = False
+    cells: "pd.Series[str]", classes: Sequence[str], task: Task | None, file: Path | str, *, closed: bool = False
 ) -> LabelCells:
     """One column of class names, or of several joined by ``|``; "No Finding" is none of them, blank is unknown.
 
@@ -122,7 +122,7 @@ def read_words(
     return LabelCells(used, meaning[codes], task, tuple(said))
 
 
-def decide_task(labels: LabelCells, asked: Task | None, rows: pd.Index, file: Path) -> tuple[Task, str]:
+def decide_task(labels: LabelCells, asked: Task | None, rows: pd.Index, file: Path | str) -> tuple[Task, str]:
     """The task, and a sentence on where it comes from; labels that contradict a task asked for are refused."""
     known = rows_known(labels.values)
     if not known.any():
@@ -161,13 +161,13 @@ def _parts(text: str, task: Task) -> list[str] | None:
     return names
 
 
-def _refused(cells: "pd.Series[str]", text: str, file: Path, why: str) -> UserError:
+def _refused(cells: "pd.Series[str]", text: str, file: Path | str, why: str) -> UserError:
     row = cells.index[np.flatnonzero((cells == text).to_numpy(dtype=bool))[0]]
     return UserError(f"{file}, row {row}, column '{cells.name}': '{text}' is no label, for {why}")
 
 
 def _refuse_free_text(
-    cells: "pd.Series[str]", codes: npt.NDArray[np.int64], texts: list[str], found: list[str], file: Path
+    cells: "pd.Series[str]", codes: npt.NDArray[np.int64], texts: list[str], found: list[str], file: Path | str
 ) -> None:
     known = int(sum(texts[code] != "" for code in codes))
     if known >= 20 and len(found) > known / 2:

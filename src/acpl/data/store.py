@@ -7,17 +7,24 @@ from acpl.data.cache import BadFile, Stored, build_store
 
 __all__ = ["BadFile", "ImageStore", "Stored", "build_store"]
 
+COPIED_AT_ONCE = 4096
+"""Images."""
+
 
 class ImageStore:
     """uint8 images (samples, channels, height, width), found by sample id; only what was loaded is there."""
 
-    def __init__(self, ids: Tensor, images: Tensor) -> None:
-        if images.dtype != torch.uint8 or images.ndim != 4 or len(images) != len(ids):
+    def __init__(self, ids: Tensor, images: Tensor, places: Tensor | None = None) -> None:
+        """``places`` says which of the images is each id's, where there may be others among them."""
+        if places is None:
+            places = torch.arange(len(images))
+        if images.dtype != torch.uint8 or images.ndim != 4 or len(places) != len(ids):
             raise ValueError(f"images must be uint8 ({len(ids)}, c, h, w), not {images.dtype} {tuple(images.shape)}")
         self.ids = ids
         self.images = images
+        self._places = places
         self._row = torch.full((int(ids.max()) + 1 if len(ids) else 0,), -1, dtype=torch.int64)
-        self._row[ids] = torch.arange(len(ids))
+        self._row[ids] = places
         self._row = self._row.to(images.device)
 
     @classmethod
@@ -35,6 +42,11 @@ class ImageStore:
         """Height and width in pixels."""
         return int(self.images.shape[2])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the images that have an id."""
+        return len(self.ids) * self.images[0].nbytes if len(self.images) else 0
+
     def require(self, ids: Tensor) -> None:
         """Refuse ids whose image is not here: once for a whole pool, since ``gather`` does not look."""
         ids = ids.to(self._row.device)
@@ -50,12 +62,17 @@ class ImageStore:
         torch.index_select(self.images, 0, self._row[ids], out=images)
 
     def on(self, device: torch.device) -> "ImageStore":
-        """All images in the memory of this device."""
-        return ImageStore(self.ids, self.images.to(device))
+        """All images that have an id in the memory of this device."""
+        if len(self.images) == len(self.ids):
+            return ImageStore(self.ids, self.images.to(device), self._places)
+        there = torch.empty((len(self.ids), *self.images.shape[1:]), dtype=torch.uint8, device=device)
+        for start in range(0, len(self.ids), COPIED_AT_ONCE):
+            there[start : start + COPIED_AT_ONCE] = self.images[self._places[start : start + COPIED_AT_ONCE]].to(device)
+        return ImageStore(self.ids, there)
 
     def statistics(self, sample: int = 2000) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel in [0, 1], from at most ``sample`` evenly spread images."""
-        chosen = torch.linspace(0, len(self.images) - 1, min(sample, len(self.images))).long()
+        chosen = self._places[torch.linspace(0, len(self.ids) - 1, min(sample, len(self.ids))).long()]
         counts = torch.zeros(self.channels, 256, dtype=torch.float64)
         for rows in torch.split(chosen, 64):
             for channel, pixels in enumerate(self.images[rows].transpose(0, 1).flatten(1)):

@@ -42,7 +42,7 @@ GROUP_NAMES = ("group", "patient", "patient_id", "patientid", "lesion", "lesion_
 SPLIT_NAMES = ("split", "part", "subset", "set", "partition")
 LABELS_NAMES = ("labels", "label", "finding_labels")
 # Taken for the labels only where no column holds 0 and 1.
-OTHER_LABELS_NAMES = ("findings", "finding", "class", "diagnosis", "dx", "target")
+OTHER_LABELS_NAMES = ("findings", "finding", "class", "cls", "diagnosis", "dx", "target")
 # Never taken for a label unless it is named, even where it holds only 0 and 1.
 DESCRIPTIONS = {
     *("order", "fold", "id", "index", "row", "role", "age", "sex", "gender", "male", "female"),
@@ -77,7 +77,11 @@ class Reading(NamedTuple):
 
 def read_table(file: Path, columns: Columns) -> Reading:
     """The whole table; a UserError names the row (the header is 1) and the column of what is wrong."""
-    cells = read_cells(file)
+    return reading_of(read_cells(file), columns, file)
+
+
+def reading_of(cells: pd.DataFrame, columns: Columns, file: Path | str) -> Reading:
+    """What these cells say; ``file`` is where they are from, their index what a row is called there."""
     image = find_column(cells, columns.image, IMAGE_NAMES, file, "image_column")
     if image is None:
         raise UserError(
@@ -85,7 +89,7 @@ def read_table(file: Path, columns: Columns) -> Reading:
             f"say which with image_column: {', '.join(cells.columns)}"
         )
     group = find_column(cells, columns.group, GROUP_NAMES, file, "group_column")
-    split = find_column(cells, columns.split, _split_names(cells), file, "split_column")
+    split = find_column(cells, columns.split, split_names(cells), file, "split_column")
     for column in (image, group):
         if column is not None:
             refuse_blank(cells, column, file)
@@ -153,7 +157,9 @@ def read_cells(file: Path) -> pd.DataFrame:
     return pd.DataFrame({name: list(cells) for name, cells in columns if name}, index=numbers[1:], dtype=str)
 
 
-def find_column(cells: pd.DataFrame, given: str | None, common: Iterable[str], file: Path, setting: str) -> str | None:
+def find_column(
+    cells: pd.DataFrame, given: str | None, common: Iterable[str], file: Path | str, setting: str
+) -> str | None:
     """The column that was named, or else the first of the common names that is there."""
     if given is not None:
         if given not in cells.columns:
@@ -163,7 +169,7 @@ def find_column(cells: pd.DataFrame, given: str | None, common: Iterable[str], f
     return next((names[name] for name in common if name in names), None)
 
 
-def read_parts(cells: pd.DataFrame, column: str, file: Path) -> npt.NDArray[np.object_]:
+def read_parts(cells: pd.DataFrame, column: str, file: Path | str) -> npt.NDArray[np.object_]:
     """Each row's part; a word that means none is refused by its row."""
     codes, words = pd.factorize(cells[column])
     parts = np.array([part_of(str(word)) for word in words], dtype=object)[codes]
@@ -175,14 +181,14 @@ def read_parts(cells: pd.DataFrame, column: str, file: Path) -> npt.NDArray[np.o
     return parts
 
 
-def refuse_blank(cells: pd.DataFrame, column: str, file: Path) -> None:
+def refuse_blank(cells: pd.DataFrame, column: str, file: Path | str) -> None:
     """UserError with the first row where this column is blank."""
     blank = np.flatnonzero((cells[column] == "").to_numpy(dtype=bool))
     if len(blank):
         raise UserError(f"{file}, row {cells.index[blank[0]]}: column '{column}' is blank")
 
 
-def _refuse_control_characters(cells: pd.DataFrame, column: str, file: Path) -> None:
+def _refuse_control_characters(cells: pd.DataFrame, column: str, file: Path | str) -> None:
     """Names are shown to people: none may move a terminal or break a line."""
     wrong = np.flatnonzero(cells[column].str.contains(CONTROL).to_numpy(dtype=bool))
     if len(wrong):
@@ -190,7 +196,7 @@ def _refuse_control_characters(cells: pd.DataFrame, column: str, file: Path) -> 
         raise UserError(f"{file}, row {cells.index[wrong[0]]}, column '{column}': '{shown}' holds control characters")
 
 
-def refuse_duplicates(images: "pd.Series[str]", file: Path) -> None:
+def refuse_duplicates(images: "pd.Series[str]", file: Path | str) -> None:
     """UserError with up to five of the names that stand in more than one row."""
     again = images[images.duplicated()]
     if len(again):
@@ -200,7 +206,7 @@ def refuse_duplicates(images: "pd.Series[str]", file: Path) -> None:
 
 
 def _read_labels(
-    cells: pd.DataFrame, columns: Columns, taken: Sequence[str], file: Path
+    cells: pd.DataFrame, columns: Columns, taken: Sequence[str], file: Path | str
 ) -> tuple[LabelCells, list[str], list[str]]:
     """The labels, the columns they are read from, and what is to be said of the choice."""
     free = cells.drop(columns=list(dict.fromkeys(taken)))
@@ -247,8 +253,8 @@ def _unlabelled(labels: Labels) -> list[str]:
     return [f"{unlabelled} of {len(labels)} rows have blank labels and count as unlabelled{some}"]
 
 
-def _split_names(cells: pd.DataFrame) -> list[str]:
-    """'split' always names the parts; the more common words do only where the column holds nothing else."""
+def split_names(cells: pd.DataFrame) -> list[str]:
+    """What names the parts: 'split' always, the more common words only where the column holds nothing else."""
     meant = {
         _plain(name) for name in cells.columns if all(part_of(str(word)) is not None for word in cells[name].unique())
     }

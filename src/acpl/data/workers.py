@@ -18,8 +18,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import suppress
-from typing import IO, Generic, Protocol, TypeVar, cast
+from contextlib import nullcontext, suppress
+from typing import IO, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from acpl.data.limits import Limits
 
@@ -54,15 +54,29 @@ def nothing(what: str, done: int, total: int) -> None:
     """Report no progress."""
 
 
-def do_all(job: Job[Result], what: str, *, workers: int | None = None, progress: Progress = nothing) -> list[Result]:
-    """Every image's result, from as many processes as there are cores, or fewer where there are few images."""
+@runtime_checkable
+class TriedAgain(Protocol):
+    """A job whose rows are many images each: it bounds the time of each, and knows the one that a process died over."""
+
+    def again(self, row: int, reason: str) -> bool:
+        """Whether the image is known and has been blamed, so that the rest of the row is to be done."""
+        ...
+
+
+def do_all(
+    job: Job[Result], what: str, *, workers: int | None = None, progress: Progress = nothing, chunk: int = CHUNK
+) -> list[Result]:
+    """Every image's result, from as many processes as there are cores, or fewer where there are few images.
+
+    A process is handed ``chunk`` of them at a time.
+    """
     total = len(job.names)
     if total == 0:
         progress(what, 0, 0)
         return []
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return _Crew(job, min(workers, -(-total // CHUNK))).run(what, progress)
+    return _Crew(job, min(workers, -(-total // chunk)), chunk).run(what, progress)
 
 
 def serve() -> None:
@@ -88,7 +102,7 @@ def serve() -> None:
 
 def _bounded(job: Job[Result], row: int, limits: Limits) -> Result:
     """One image's result; out of memory is its own fault, and out of time the end of this process."""
-    with limits.bound_time():
+    with nullcontext() if isinstance(job, TriedAgain) else limits.bound_time():
         try:
             return job.do(range(row, row + 1))[0]
         except MemoryError:
@@ -98,14 +112,15 @@ def _bounded(job: Job[Result], row: int, limits: Limits) -> Result:
 class _Crew(Generic[Result]):
     """One thread for each worker process, that hands it rows and takes its answers."""
 
-    def __init__(self, job: Job[Result], workers: int) -> None:
+    def __init__(self, job: Job[Result], workers: int, chunk: int) -> None:
         self.job = job
         self.workers = workers
+        self.ahead = AHEAD if chunk > 1 else 1  # what takes long is not to wait behind another
         self.limits = Limits.chosen()
         self.results: list[Result | None] = [None] * len(job.names)
         self.waiting: queue.SimpleQueue[range] = queue.SimpleQueue()
-        for start in range(0, len(job.names), CHUNK):
-            self.waiting.put(range(start, min(start + CHUNK, len(job.names))))
+        for start in range(0, len(job.names), chunk):
+            self.waiting.put(range(start, min(start + chunk, len(job.names))))
         self.done = 0
         self.lock = threading.Lock()
         self.running: set[_Worker[Result]] = set()
@@ -140,7 +155,8 @@ class _Crew(Generic[Result]):
                 except DIED:
                     reason = self.limits.reason(self._dismiss(worker), CRASHED)
                     worker = None
-                    self._blame(asked, reason)
+                    if not self.stopped:  # else it was ended with all others, and no image is to blame
+                        self._blame(asked, reason)
         finally:
             if worker is not None:
                 self._dismiss(worker)
@@ -148,13 +164,15 @@ class _Crew(Generic[Result]):
     def _take(self, asked: deque[range]) -> None:
         """Rows enough that the process finds the next ones waiting when it has done the first."""
         with suppress(queue.Empty):
-            while len(asked) < AHEAD:
+            while len(asked) < self.ahead:
                 asked.append(self.waiting.get_nowait())
 
     def _blame(self, asked: deque[range], reason: str) -> None:
         """A worker died over the first of these: each row is tried alone, and one that kills again is bad."""
         guilty = asked.popleft()
-        if len(guilty) == 1:
+        if len(guilty) == 1 and isinstance(self.job, TriedAgain) and self.job.again(guilty.start, reason):
+            self.waiting.put(guilty)
+        elif len(guilty) == 1:
             self._note(guilty, [self.job.failed(reason)])
         else:
             for row in guilty:

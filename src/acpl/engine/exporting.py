@@ -106,8 +106,8 @@ def _real_images(folder: RunFolder, progress: Progress) -> tuple[Tensor, str]:
     source = source_of(config.model_copy(update={"colour": colour}), progress)
     part = "validation" if (source.manifest().table["part"] == "validation").any() else "train"
     store = source.open((part,)).images  # type: ignore[arg-type]
-    chosen = torch.linspace(0, len(store.images) - 1, min(CHECKED, len(store.images))).long()
-    return store.images[chosen], part
+    chosen = torch.linspace(0, len(store.ids) - 1, min(CHECKED, len(store.ids))).long()
+    return store.gather(store.ids[chosen]), part
 
 
 def _difference(predictor: Predictor, images: Tensor, call: Call) -> float:

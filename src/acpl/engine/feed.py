@@ -39,7 +39,7 @@ def near(store: ImageStore, device: Device, share: float) -> ImageStore:
     if device.torch.type != "cuda":
         return store
     free, _ = torch.cuda.mem_get_info(device.torch)
-    return store.on(device.torch) if store.images.nbytes <= share * free else store
+    return store.on(device.torch) if store.nbytes <= share * free else store
 
 
 def feed_for(store: ImageStore, device: Device) -> Feed:

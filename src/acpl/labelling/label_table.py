@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from acpl.data.files import BadImage, ImageFiles
 from acpl.data.label_cells import holds_labels
@@ -71,21 +72,24 @@ class LabelTable:
         return any(_plain(name) in DESCRIPTIONS | _READ_BY_NAME for name in self.classes)
 
 
-def images_of(pool: Pool, beside: Path, progress: Progress = nothing) -> Path:
-    """The folder or zip that the table's names are relative to.
+def images_of(pool: Pool, beside: Path, progress: Progress = nothing) -> Path | str:
+    """The folder, zip or address that the table's names are relative to.
 
     It is the data set's own where it has files. Drawn images, and those in arrays, are written to ``beside``, at the
     run's size, once.
     """
     files = getattr(pool.source, "files", None)
-    if isinstance(files, ImageFiles):
+    place = files.path if isinstance(files, ImageFiles) else None
+    if isinstance(place, str):
+        return place
+    if place is not None:
         first = str(pool.manifest.table["image"].iloc[0])
         try:
-            ImageFiles.open(files.path).find(first)
+            ImageFiles.open(place).find(first)
         except (BadImage, UserError):
             pass
         else:
-            return files.path.absolute()
+            return place.absolute()
     if not beside.exists():
         part = beside.with_name(beside.name + ".part")
         _write_images(pool, part, progress)
@@ -96,11 +100,12 @@ def images_of(pool: Pool, beside: Path, progress: Progress = nothing) -> Path:
 def _write_images(pool: Pool, folder: Path, progress: Progress) -> None:
     dataset = pool.source.open(("train", "validation", "test"))
     images = dataset.images
-    for number, (name, pixels) in enumerate(zip(dataset.manifest.table["image"], images.images, strict=True), 1):
+    for number, (name, key) in enumerate(zip(dataset.manifest.table["image"], dataset.manifest.ids, strict=True), 1):
+        pixels = images.gather(torch.tensor([int(key)]))[0]
         file = folder / f"{name}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         picture_of(pixels.numpy()).save(file, compress_level=1)
-        progress("writing", number, len(images.images))
+        progress("writing", number, len(images.ids))
 
 
 def _other_columns(whole: Manifest, classes: Sequence[str]) -> list[str]:

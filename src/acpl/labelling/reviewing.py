@@ -59,7 +59,7 @@ def open_review(
     return review
 
 
-def _next_command(pool: Pool, table: LabelTable, images: Path) -> str:
+def _next_command(pool: Pool, table: LabelTable, images: Path | str) -> str:
     """The second round, with the task stated: labels could look like another one's by chance."""
     words = ["acpl", "train", "--data", str(table.path), "--images", str(images), "--task", pool.card.task]
     if table.needs_classes:

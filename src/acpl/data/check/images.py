@@ -35,6 +35,8 @@ class ImageFacts:
     """All pixels are the same."""
     unnamed: Sequence[str] = ()
     """Files that no row names."""
+    faults: Sequence[tuple[str, str]] = ()
+    """Shards that cannot be read to their end, and why."""
 
     @property
     def good(self) -> npt.NDArray[np.bool_]:
@@ -59,12 +61,20 @@ def measure_sizes(facts: ImageFacts) -> Sizes | None:
 def image_findings(manifest: Manifest, facts: ImageFacts) -> list[Finding]:
     """Everything that is wrong or odd with the images."""
     return [
+        *_damaged_shards(facts),
         *_bad_files(manifest, facts),
         *_duplicates(manifest, facts),
         *_blank(manifest, facts),
         *_odd_sizes(manifest, facts),
         *_unnamed(facts),
     ]
+
+
+def _damaged_shards(facts: ImageFacts) -> list[Finding]:
+    if not facts.faults:
+        return []
+    items = [{"shard": shard, "reason": reason} for shard, reason in facts.faults]
+    return [Finding("damaged-shard", "spoils", f"{counted(len(items), 'shard')} cannot be read to the end", items)]
 
 
 def _bad_files(manifest: Manifest, facts: ImageFacts) -> list[Finding]:

@@ -20,6 +20,7 @@ from acpl.data.workers import Progress, do_all
 if TYPE_CHECKING:
     from acpl.data.sources import Source
     from acpl.data.sources.files import FileSource
+    from acpl.data.sources.shards import ShardSource
 
 GLANCE = Decoding(size=64, channels=3)
 """Pictures are compared as small ones: a copy with another header or compression shows the same."""
@@ -49,6 +50,18 @@ def scan_files(source: "FileSource", progress: Progress) -> ImageFacts:
     return _facts(seen, unnamed=sorted(set(source.files.names()) - set(stored.values()) - set(names)))
 
 
+def scan_shards(source: "ShardSource", progress: Progress) -> ImageFacts:
+    """Facts of every row's image in a shard; each shard is read once, and what was seen is kept."""
+    content = source.look(progress)
+    places, bad = source.find(content, source.manifest())
+    seen = [
+        Seen(reason=bad[row].reason) if row in bad else Seen(*content.seen[place])
+        for row, place in enumerate(places.tolist())
+    ]
+    unnamed = sorted(set(content.names) - {content.names[place] for place in places if place >= 0})
+    return _facts(seen, unnamed, content.faults)
+
+
 def scan_arrays(source: "Source", manifest: Manifest) -> ImageFacts:
     """Facts of a source that holds its images as arrays."""
     images = source.open(tuple(manifest.table["part"].unique())).images
@@ -75,10 +88,14 @@ class Looking(NamedTuple):
 def look_at(files: ImageFiles, name: str) -> Seen:
     """One look at a stored file."""
     try:
-        content = files.read(name)
-        pixels = decode(content, GLANCE)
+        return look_at_content(files.read(name))
     except BadImage as bad:
         return Seen(reason=str(bad))
+
+
+def look_at_content(content: bytes) -> Seen:
+    """One look at a file's content; BadImage says why nothing can be seen."""
+    pixels = decode(content, GLANCE)
     width, height = _size(content)
     return _look_at_pixels(pixels)._replace(file=_digest(content), width=width, height=height)
 
@@ -107,7 +124,7 @@ def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def _facts(seen: Sequence[Seen], unnamed: Sequence[str] = ()) -> ImageFacts:
+def _facts(seen: Sequence[Seen], unnamed: Sequence[str] = (), faults: Sequence[tuple[str, str]] = ()) -> ImageFacts:
     columns = list(zip(*seen, strict=True)) or [()] * len(Seen._fields)
     reason, file, picture, width, height, blank = columns
     return ImageFacts(
@@ -118,4 +135,5 @@ def _facts(seen: Sequence[Seen], unnamed: Sequence[str] = ()) -> ImageFacts:
         height=np.array(height, dtype=np.int64),
         blank=np.array(blank, dtype=bool),
         unnamed=unnamed,
+        faults=faults,
     )

@@ -21,9 +21,10 @@ class SourceOptions:
     """Everything that decides what a data set is."""
 
     data: str
-    """phantom-chest, phantom-lesions, chestxray14, isic2018, medmnist:NAME, a .csv file, or a folder."""
-    images: Path | None = None
-    """Folder or zip that the names in a CSV are relative to (default: its own folder); the folder of a download."""
+    """phantom-chest, phantom-lesions, chestxray14, isic2018, medmnist:NAME, a .csv file, a folder, or shards."""
+    images: Path | str | None = None
+    """What the names in a CSV are relative to (default: its own folder): a folder, a zip, shards, or an address; the
+    folder of a download."""
     size: int = 64
     colour: Colour = "auto"
     aspect: Aspect = "stretch"
@@ -74,8 +75,9 @@ class Source(Protocol):
 
 
 def find_source(options: SourceOptions) -> Source:
-    """The source behind ``options.data``: a name, a table, or a folder."""
-    from acpl.data.sources import chestxray14, folders, isic2018, medmnist, phantoms, table_files
+    """The source behind ``options.data``: a name, a table, a folder, or shards."""
+    from acpl.data.addresses import is_address, names_shards, shown
+    from acpl.data.sources import chestxray14, folders, isic2018, medmnist, phantoms, shards, table_files
 
     data = options.data
     for phantom in phantoms.PHANTOMS:
@@ -86,13 +88,22 @@ def find_source(options: SourceOptions) -> Source:
         return downloads[data](options)
     if data.startswith(MEDMNIST):
         return medmnist.open_medmnist(data.removeprefix(MEDMNIST), options)
+    if names_shards(data):
+        return shards.open_shards(options)
+    if is_address(data):
+        raise UserError(
+            f"data {shown(data)} should be shards, like scans-{{000..127}}.tar; a table is read from this machine, and "
+            "its images from an address: --data labels.csv --images ADDRESS"
+        )
     path = Path(data).expanduser()
     if path.suffix.lower() in table_files.SUFFIXES:
         return table_files.open_table(path, options)
     if path.is_dir() or path.suffix.lower() == ".zip":
         return folders.open_folder(path, options)
     if path.exists():
-        raise UserError(f"data {path} is neither a .csv table nor a folder with one subfolder a class")
+        raise UserError(f"data {path} is neither a .csv table, a folder with one subfolder a class, nor a .tar")
     if os.sep in data or path.suffix:
         raise UserError(f"data {path} does not exist")
-    raise unknown("data", data, [*phantoms.PHANTOMS, *downloads, f"{MEDMNIST}NAME", "a .csv file", "a folder"])
+    raise unknown(
+        "data", data, [*phantoms.PHANTOMS, *downloads, f"{MEDMNIST}NAME", "a .csv file", "a folder", "a .tar"]
+    )

@@ -15,7 +15,7 @@ def downloaded_folder(options: SourceOptions, expected: Sequence[str]) -> Path:
     holds = f"a folder that holds {', '.join(expected)}"
     if options.images is None:
         raise UserError(f"{options.data} needs 'images': {holds}")
-    folder = options.images.expanduser()
+    folder = Path(options.images).expanduser()
     if not folder.is_dir():
         raise UserError(f"images {folder} is not a folder; {options.data} needs {holds}")
     return folder

@@ -1,4 +1,4 @@
-"""A manifest whose images are files in a folder or a zip; every source but the phantoms is one."""
+"""A manifest whose images are files in a folder, a zip or a store; every source but phantoms and shards is one."""
 
 import os
 from collections.abc import Sequence
@@ -55,10 +55,7 @@ class FileSource:
         unreadable = {file.name: file.reason for file in built.bad}
         bad |= {row: unreadable[name] for row, name in stored.items() if name in unreadable}
         listed = [BadFile(printable(names[row]), bad[row]) for row in sorted(bad)]
-        if bad and not self.options.skip_bad:
-            raise _refusal(listed, len(names))
-        if bad and len(bad) == len(names):
-            raise UserError(f"none of the {len(names)} images could be read; the first is {_line(listed[0])}")
+        refuse_bad(listed, len(names), skip_bad=self.options.skip_bad, none_left=len(bad) == len(names))
         good = np.zeros(len(names), dtype=bool)
         good[[rows[position] for position in built.rows]] = True
         ids = torch.from_numpy(manifest.ids)
@@ -71,7 +68,7 @@ class FileSource:
 
     def _nothing_found(self, names: Sequence[str], bad: dict[int, str]) -> UserError:
         return UserError(
-            f"none of the {len(names)} images that {self.options.data} names is in {self.files.path}; the first is "
+            f"none of the {len(names)} images that {self.options.data} names is in {self.files.place}; the first is "
             f"'{printable(names[0])}' ({bad[0]}); 'images' says which folder or zip the names are relative to"
         )
 
@@ -111,9 +108,15 @@ def cache_folder(options: SourceOptions) -> Path:
     return Path(given).expanduser() if given else Path.home() / ".cache" / "acpl"
 
 
-def _refusal(bad: Sequence[BadFile], total: int) -> UserError:
-    lines = "\n".join(f"  {_line(file)}" for file in bad)
-    return UserError(f"{len(bad)} of {total} images cannot be used:\n{lines}\nmend them, or leave them out: --skip-bad")
+def refuse_bad(bad: Sequence[BadFile], total: int, *, skip_bad: bool, none_left: bool) -> None:
+    """One UserError that names all bad files, unless they may be left out and something is left."""
+    if bad and not skip_bad:
+        lines = "\n".join(f"  {_line(file)}" for file in bad)
+        raise UserError(
+            f"{len(bad)} of {total} images cannot be used:\n{lines}\nmend them, or leave them out: --skip-bad"
+        )
+    if bad and none_left:
+        raise UserError(f"none of the {total} images could be read; the first is {_line(bad[0])}")
 
 
 def _line(file: BadFile) -> str:

@@ -62,7 +62,7 @@ def _find(name: str, options: SourceOptions) -> Path:
     if name.endswith(".npz"):
         return Path(name).expanduser()
     if options.images is not None:
-        given = options.images.expanduser()
+        given = Path(options.images).expanduser()
         places = [given if given.suffix == ".npz" else given / f"{name}.npz"]
     else:
         shared = os.environ.get("ACPL_DATA")

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from acpl.data.files import SUFFIXES
+from acpl.data.files import without_suffix
 from acpl.data.manifest import PART_WORDS_HINT, Manifest, part_of
 from acpl.data.sources import SourceOptions
 from acpl.data.splits import draw_parts
@@ -95,12 +95,6 @@ def read_split_file(file: Path, images: "pd.Series[str]") -> SplitFile:
     if "order" in kept:
         kept["order"] = pd.to_numeric(kept["order"], errors="coerce")
     return SplitFile(parts, kept, len(cells) - len(set(rows[there])))
-
-
-def without_suffix(name: str) -> str:
-    """The name without ``.png``, ``.jpg`` …; other dots, as in DICOM's numbers, stay."""
-    stem, dot, suffix = name.rpartition(".")
-    return stem if dot and f".{suffix.lower()}" in SUFFIXES else name
 
 
 def _match(named: list[str], images: list[str], file: Path) -> npt.NDArray[np.int64]:
