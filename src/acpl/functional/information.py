@@ -40,7 +40,7 @@ def density(similarity: Tensor) -> Tensor:
     if not similarity.is_floating_point():
         raise TypeError(f"similarity must be floating point, got {similarity.dtype}")
     step = max(1, _SIMILARITIES // similarity.shape[1])
-    parts = similarity.detach().split(step)  # float64 of all would be twice as large as what was given
+    parts = torch.split(similarity.detach(), step)  # float64 of all would be twice as large as what was given
     mean = torch.cat([part.mean(dim=1, dtype=torch.float64).float() for part in parts])
     bad = int((~mean.isfinite()).sum())
     if bad:
