@@ -23,12 +23,14 @@ MINUTES ?= 10
 fuzz: .venv/.installed-dev
 	$(BIN)/python -W ignore -m tests.hostile.fuzz --minutes $(MINUTES) --seed $$(date +%j)
 
-# The benchmarks that need no GPU, small; docs/performance.md has the whole ones.
+# The benchmarks that need no GPU, small, their numbers in build/bench; docs/performance.md has the whole ones.
 bench: .venv/.installed-dev
-	$(BIN)/python benchmarks/step.py
-	$(BIN)/python benchmarks/stage.py --small
-	$(BIN)/python benchmarks/end_to_end.py --set phantom_patients=400 warmup_epochs=20 stages=2 stage_epochs=2
-	$(if $(ACPL_DATA),$(BIN)/python benchmarks/data.py --repeats 1)
+	mkdir -p build/bench
+	$(BIN)/python benchmarks/step.py --far --json build/bench/step.json
+	$(BIN)/python benchmarks/stage.py --small --json build/bench/stage.json
+	$(BIN)/python benchmarks/end_to_end.py --json build/bench/end_to_end.json \
+	    --set phantom_patients=400 warmup_epochs=20 stages=2 stage_epochs=2
+	$(if $(ACPL_DATA),$(BIN)/python benchmarks/data.py --repeats 1 --json build/bench/data.json)
 
 clean:
 	rm -rf .venv

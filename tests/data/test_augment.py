@@ -136,11 +136,11 @@ def test_as_many_distortions_as_asked_for_touch_an_image() -> None:
 @pytest.mark.parametrize("view", ["weak", "strong"])
 @pytest.mark.parametrize("parts", [2, 3])
 def test_an_image_is_augmented_in_the_same_way_in_whatever_part_of_the_batch(view: View, parts: int) -> None:
-    images = picture(6)
-    whole = augment_as(view, images, Augmentation(), torch.Generator().manual_seed(3))
+    images, how = picture(6), Augmentation(turns=True, colours=0.2)
+    whole = augment_as(view, images, how, torch.Generator().manual_seed(3))
     generators = [torch.Generator().manual_seed(3) for _ in range(parts)]
     pieces = [
-        augment_as(view, piece, Augmentation(turns=True, colours=0.2), generator, Part(number, parts))
+        augment_as(view, piece, how, generator, Part(number, parts))
         for number, (piece, generator) in enumerate(zip(images.chunk(parts), generators, strict=True))
     ]
     assert torch.allclose(torch.cat(pieces), whole, atol=1e-6)

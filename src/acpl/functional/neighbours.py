@@ -53,11 +53,11 @@ def nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int | None
         anchors: features ``(anchors, features)``, at least one row, on the device of the queries.
         k: how many neighbours, at least 1. Where there are fewer anchors, all of them are returned.
         block_bytes: working memory to aim at, beside the input and the output; without it 256 MiB, on a GPU an
-            eighth of what is free, up to 4 GiB. It does not change the indices, nor a similarity by more than 1e-6.
+            eighth of what is free, up to 4 GiB. It does not change the indices, and similarities as little as said.
 
     Returns:
-        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
-            for a zero vector.
+        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6 (4e-6 where
+            features are so regular that float32 errs in one direction); 0 for a zero vector.
         ``index``, int64 of the same shape: rows of ``anchors``. Equal similarities: the lower index first.
 
     Raises:
@@ -87,11 +87,11 @@ def mutual_nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int
         anchors: features ``(anchors, features)``, at least one row, on the device of the queries.
         k: how many neighbours, at least 1, in either direction. Where there are fewer, all are returned.
         block_bytes: working memory to aim at, beside the input and the output; without it 256 MiB, on a GPU an
-            eighth of what is free, up to 4 GiB. It does not change the indices, nor a similarity by more than 1e-6.
+            eighth of what is free, up to 4 GiB. It does not change the indices, and similarities as little as said.
 
     Returns:
-        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
-            for a zero vector.
+        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6 (4e-6 where
+            features are so regular that float32 errs in one direction); 0 for a zero vector.
         ``forward``, int64 of the same shape: rows of ``anchors``.
         ``backward``, int64 ``(anchors, min(k, queries))``: rows of ``queries``, most similar first.
         Equal similarities: the lower index first, in both directions.
@@ -185,9 +185,9 @@ def _by_scores(
     best: BestOfColumns | None = None
     for part in slices(queries, _block_rows(scores, anchors, columns.features.shape[1], block_bytes, device)):
         score = scores.block(part)
-        kept, place = score.topk(candidates, dim=1, sorted=False)
-        ranks = scores.rank_anchors(part, kept, place)[:, :width]
-        similarity[part], index[part] = ranking.similarity_of(ranks), ranking.index_of(ranks)
+        kept, place = scores.best(score, candidates)
+        ranked = scores.rank_anchors(part, kept, place)
+        similarity[part], index[part] = (each[:, :width] for each in ranked)
         kth = similarity[part, -1:]
         if candidates < anchors:
             certain[part] = scores.anchors_below(kth, kept.amin(dim=1, keepdim=True)).flatten()
@@ -222,10 +222,10 @@ def _nearest_queries(
     # A candidate may need its query's features in float64.
     step = max(1, block_bytes // (kept.shape[1] * (columns.features.shape[1] * BYTES_PER_FEATURE // 8 + 64)))
     for part in slices(anchors, step):
-        ranks = scores.rank_queries(part, kept[part], row[part])
-        backward[part] = ranking.index_of(ranks[:, :width])
+        close, ranked = scores.rank_queries(part, kept[part], row[part])
+        backward[part] = ranked[:, :width]
         if kept.shape[1] < queries:
-            kth = ranking.similarity_of(ranks[:, width - 1 : width])
+            kth = close[:, width - 1 : width]
             certain[part] = scores.queries_below(part, kth, kept[part].amin(dim=1, keepdim=True)).flatten()
     doubtful = (~certain).nonzero().flatten()
     for part in slices(len(doubtful), _rows_of_ranks(width, block_bytes)):
