@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from acpl.data.augment import View
 from acpl.data.pools import Pools
+from acpl.functional.group import ALONE, Group
 from acpl.models import Classifier, WeightAverage
 from acpl.settings import Section
 from acpl.task import Task
@@ -114,11 +115,28 @@ class Views(NamedTuple):
     """(n, classes)"""
 
 
+class Share(NamedTuple):
+    """This process's part of some samples, as it alone has looked at them."""
+
+    ids: Tensor
+    """(m,): consecutive ones of those that were asked for; none where there are more processes than batches."""
+    views: Views
+    """(m, …), on the device."""
+
+
 class Look(Protocol):
     """The engine's eye: runs a network over samples by id."""
 
     def __call__(self, network: Classifier, ids: Tensor) -> Views:
-        """Features and probabilities of ``ids``, in their order."""
+        """Features and probabilities of ``ids``, in their order, on every process alike."""
+        ...
+
+    def share(self, network: Classifier, ids: Tensor) -> Share:
+        """The same of this process's part of ``ids``; the parts of all, in the order of their ranks, are the whole.
+
+        They are cut where one process would begin a new batch, so that every image is seen in the same company and its
+        features are the same to the bit, however many processes there are.
+        """
         ...
 
     def best(self) -> Classifier | None:
@@ -149,6 +167,14 @@ class Context:
     seed: int
     build: Callable[[], Averaged]
     """A fresh network and its averaged copy, on the run's device."""
+    group: Group = ALONE
+    """The processes that train together. ``losses`` and ``after_step`` see this process's part of a batch; everything
+    in ``state_dict`` must be the same on all, so what follows from the part alone goes through the group."""
+
+
+def mean_over(group: Group, values: Tensor) -> Tensor:
+    """The mean over processes of what each found on its part of a batch; all parts are of one size."""
+    return values if group.size == 1 else group.sum(values) / group.size
 
 
 class Method(Protocol):
