@@ -24,6 +24,7 @@ MAY_KNOW = {
     "estimator": LEAVES | {"api", "engine"},
     "cli": LEAVES
     | {"algorithms", "api", "completion", "config", "engine", "experiments", "machine", "options", "report"},
+    "__main__": {"cli"},
     "experiments": LEAVES | {"algorithms", "api", "config", "data", "engine", "evaluation", "report"},
 }
 

@@ -11,15 +11,19 @@ from acpl import algorithms, config
 from acpl.data.check import check_source
 from acpl.data.workers import Progress, nothing
 from acpl.engine.comparing import differences, judged_part
+from acpl.engine.crew import launched_crew
 from acpl.engine.exporting import Exported, Format, export_run
 from acpl.engine.judging import JudgedPart, is_judged, run_evaluation
+from acpl.engine.launching import alone, at_work, speaks
 from acpl.engine.loading import Model
 from acpl.engine.loggers import find_loggers
 from acpl.engine.monitor import Monitor, Quiet, Together
 from acpl.engine.predicting import BadFile, run_prediction
+from acpl.engine.processes import Processes
 from acpl.engine.reporting import gather_again
+from acpl.engine.restarting import as_changes, check_restarts, was_cut_short
 from acpl.engine.run_folder import RunFolder
-from acpl.engine.training import resume_training, run_training, source_of
+from acpl.engine.training import resume_training, run_training, source_of, take_part
 from acpl.engine.writing import told as disk_told
 from acpl.errors import UserError
 from acpl.labelling.queue import Order
@@ -53,20 +57,52 @@ def train(
     wins over ``preset``. Without ``out`` the run goes to a new folder below ``runs``. ``resume`` is the folder of a
     run that was cut short: it goes on exactly where it was, and no setting may differ. ``log`` names trackers that are
     told every figure: tensorboard, mlflow, wandb.
+
+    With ``devices`` (and ``nodes``) several processes train together; under torchrun or srun each of them calls this,
+    and all but the first take their part in silence. A run that torchrun starts again goes on from ``out``.
     """
     if resume is not None and (preset is not None or file is not None or out is not None):
         raise UserError("--resume takes its settings from the run: leave out preset, config and out")
+    settings = {name: value for name, value in settings.items() if value is not None}
+    target = Path(resume) if resume is not None else Path(out) if out is not None else None
+    crew = launched_crew()
+    if crew is None:
+        alone()
+        return _lead(preset, file, target, monitor, resume is not None, log, settings, None)
+    with at_work(crew, target) as processes:
+        if crew.rank == 0:
+            return _lead(preset, file, target, monitor, resume is not None, log, settings, processes)
+        take_part(processes)
+    return processes.folder or Path()
+
+
+def _lead(
+    preset: str | None,
+    file: str | Path | None,
+    target: Path | None,
+    monitor: Monitor | None,
+    resume: bool,
+    log: Sequence[str],
+    settings: dict[str, Any],
+    processes: Processes | None,
+) -> Path:
+    """Train as the only process, or as the first of several."""
     told = Together([monitor or Quiet(), *find_loggers(log)])
     try:
-        if resume is not None:
-            run = resume_training(Path(resume), told, {k: v for k, v in settings.items() if v is not None})
+        if resume and target is not None:
+            run = resume_training(target, told, settings, processes)
         else:
             resolved = config.resolve(preset, Path(file) if file is not None else None, **settings)
-            folder = Path(out) if out is not None else _new_folder(f"{resolved.data}-{resolved.method}")
-            run = run_training(resolved, folder, told)
+            check_restarts(target)
+            if target is not None and was_cut_short(target):
+                run = resume_training(target, told, as_changes(resolved, target), processes)
+            else:
+                folder = target or _new_folder(f"{resolved.data}-{resolved.method}")
+                run = run_training(resolved, folder, told, processes)
     finally:
         told.close()
-    _write_page(run.path)
+    if speaks():
+        _write_page(run.path)
     return run.path
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acpl import completion as complete
-from acpl.errors import UserError
+from acpl.errors import SaidElsewhereError, UserError
 from acpl.experiments.reproduce.names import NAMES
 from acpl.options import extra_options, fields, flag, own, with_options
 
@@ -36,6 +36,8 @@ def main() -> None:
     """The command ``acpl``: a user's mistake is one sentence and exit code 2."""
     try:
         app()
+    except SaidElsewhereError:
+        sys.exit(2)
     except UserError as error:
         typer.echo(f"acpl: {error}", err=True)
         sys.exit(2)
@@ -56,13 +58,15 @@ def _train(
     Settings of the method are options too: `acpl methods acpl` lists them.
     """
     from acpl import api
+    from acpl.engine.launching import speaks
     from acpl.engine.monitor import Quiet, Terminal
 
     given |= extra_options(context.args)
     monitor = Quiet() if quiet else Terminal(_console(stderr=False))
     trackers = [name.strip() for name in log.split(",")] if log else []
     run = api.train(preset=preset, file=config, out=out, resume=resume, monitor=monitor, log=trackers, **given)
-    typer.echo(f"run: {run}\nreport: {run / 'report.html'}\nnext: acpl evaluate {run}")
+    if speaks():
+        typer.echo(f"run: {run}\nreport: {run / 'report.html'}\nnext: acpl evaluate {run}")
 
 
 def _check(preset: str | None, json: bool, **given: Any) -> None:
@@ -480,7 +484,9 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 )
 # What every cell of a comparison shares; the rest is what it varies.
 _SHARED_BY_CELLS = [
-    name for name in fields() if name not in ("method", "fraction", "labelled", "seed", "split_checksum")
+    name
+    for name in fields()
+    if name not in ("method", "fraction", "labelled", "seed", "split_checksum", "devices", "nodes")
 ]
 app.command()(
     with_options(

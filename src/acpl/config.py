@@ -132,7 +132,7 @@ class Config(Section):
     """The model that is kept: the last, or the best on validation."""
 
     batch_size: int = _group("Training", default=32, ge=2, le=65_536)
-    """Images a gradient step."""
+    """Images a gradient step; shared out where several processes train together."""
     warmup_epochs: PositiveInt = _group("Training", default=20, le=1_000_000)
     """Passes over the labelled images before the first stage."""
     stages: int = _group("Training", default=5, ge=0, le=10_000)
@@ -168,6 +168,10 @@ class Config(Section):
     """Draws the split and everything random in training."""
     device: str = _group("Run", default="auto")
     """auto, cpu, cuda, or cuda:N."""
+    devices: int = _group("Run", default=1, ge=1, le=4096)
+    """Processes on each machine that train together, one GPU each (with device cpu: that share its cores)."""
+    nodes: int = _group("Run", default=1, ge=1, le=4096)
+    """Machines; each starts the same command, or torchrun or srun does. Under them leave devices and nodes out."""
     precision: Literal["auto", "32", "bf16-mixed"] = _group("Run", default="auto")
     """auto: bf16-mixed on a GPU, 32 on a CPU."""
     cuda_graphs: bool = _group("Run", default=True)

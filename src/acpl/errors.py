@@ -6,3 +6,7 @@ class UserError(Exception):
 
     The shell prints it without a traceback and exits with code 2.
     """
+
+
+class SaidElsewhereError(UserError):
+    """The same, where another process of the run tells it: this one ends with code 2 and without a word."""

@@ -30,6 +30,36 @@ class Augmentation:
     """Mirror every second image, left to right."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """Which part of a batch the images are: ``number`` of ``parts``, all of one size.
+
+    What is random is drawn for the whole batch and the part's own taken, so that an image is augmented in the same way
+    however many processes share the batch.
+    """
+
+    number: int = 0
+    parts: int = 1
+
+    def rows(self, whole: int) -> slice:
+        """This part's rows of ``whole``."""
+        size = whole // self.parts
+        return slice(self.number * size, (self.number + 1) * size)
+
+    def rand(self, rows: int, each: int, generator: torch.Generator) -> Tensor:
+        """(rows, each) uniform numbers: a row an image of this part."""
+        drawn = torch.rand(rows * self.parts, each, generator=generator, device=generator.device)
+        return drawn[self.rows(len(drawn))]
+
+    def rand_columns(self, each: int, columns: int, generator: torch.Generator) -> Tensor:
+        """(each, columns) uniform numbers: a column an image of this part."""
+        drawn = torch.rand(each, columns * self.parts, generator=generator, device=generator.device)
+        return drawn[:, self.rows(drawn.shape[1])]
+
+
+WHOLE = Part()
+
+
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """uint8 (n, c, h, w) to float32 with ``mean`` and ``std`` (c,) of pixels in [0, 1]."""
     scale = (1.0 / (255.0 * std)).view(1, -1, 1, 1)
@@ -37,19 +67,19 @@ def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return images.float().mul_(scale).add_(shift)
 
 
-def augment_as(view: View, images: Tensor, how: Augmentation, generator: torch.Generator) -> Tensor:
-    """A view of the float images (n, c, h, w), each drawn differently."""
-    weak = augment(images, how, generator)
-    return weak if view == "weak" else distort(weak, generator)
+def augment_as(view: View, images: Tensor, how: Augmentation, generator: torch.Generator, part: Part = WHOLE) -> Tensor:
+    """A view of the float images (n, c, h, w), each drawn differently; ``part`` says which of a batch they are."""
+    weak = augment(images, how, generator, part)
+    return weak if view == "weak" else distort(weak, generator, part=part)
 
 
-def augment(images: Tensor, how: Augmentation, generator: torch.Generator) -> Tensor:
+def augment(images: Tensor, how: Augmentation, generator: torch.Generator, part: Part = WHOLE) -> Tensor:
     """Each of the float images (n, c, h, w) cropped, resized back and perhaps flipped, all differently.
 
     One resampling does it all: the crop's corners and the flip are one affine map an image.
     """
     count, device = len(images), images.device
-    draws = torch.rand(5, count, generator=generator, device=device)
+    draws = part.rand_columns(5, count, generator)
     area = how.crop[0] + (how.crop[1] - how.crop[0]) * draws[0]
     ratio = torch.exp(log(how.ratio[0]) + (log(how.ratio[1]) - log(how.ratio[0])) * draws[1])
     width = torch.sqrt(area * ratio).clamp_max(1.0)
@@ -65,17 +95,17 @@ def augment(images: Tensor, how: Augmentation, generator: torch.Generator) -> Te
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def distort(images: Tensor, generator: torch.Generator, operations: int = 2) -> Tensor:
+def distort(images: Tensor, generator: torch.Generator, operations: int = 2, part: Part = WHOLE) -> Tensor:
     """Each of the normalised images (n, c, h, w) distorted in ``operations`` random ways, and a random hole cut out.
 
     After RandAugment and Cutout, for grey and colour: turned, sheared and shifted either way; brighter or darker, more
     or less contrast, sharper or blurred, more or less colour (grey images: contrast again). A distortion that was not
     drawn has size 0 and changes nothing, so the whole batch takes the same few operations.
     """
-    count, device = len(images), images.device
-    lots = torch.rand(count, _DISTORTIONS, generator=generator, device=device)
+    count = len(images)
+    lots = part.rand(count, _DISTORTIONS, generator)
     drawn = lots.argsort(dim=1) < operations
-    sizes = (2 * torch.rand(count, _DISTORTIONS, generator=generator, device=device) - 1) * drawn
+    sizes = (2 * part.rand(count, _DISTORTIONS, generator) - 1) * drawn
     turn, shear, right, down, brighter, contrast, sharper, colours = sizes.unbind(dim=1)
 
     angle = turn * _TURN
@@ -96,7 +126,7 @@ def distort(images: Tensor, generator: torch.Generator, operations: int = 2) -> 
     images = _further(images, grey if images.shape[1] > 1 else level, colours * _COLOURS)
     images = _further(images, level, contrast * _CONTRAST)
     images = images + (brighter * _BRIGHTER).view(-1, 1, 1, 1)
-    return _with_hole(images, generator)
+    return _with_hole(images, generator, part)
 
 
 def _further(images: Tensor, origin: Tensor, by: Tensor) -> Tensor:
@@ -104,10 +134,10 @@ def _further(images: Tensor, origin: Tensor, by: Tensor) -> Tensor:
     return torch.lerp(origin.expand_as(images), images, 1 + by.view(-1, 1, 1, 1))
 
 
-def _with_hole(images: Tensor, generator: torch.Generator) -> Tensor:
+def _with_hole(images: Tensor, generator: torch.Generator, part: Part) -> Tensor:
     """A square of each image set to its mean: what is left must do."""
     count, _, height, width = images.shape
-    draws = torch.rand(3, count, generator=generator, device=images.device)
+    draws = part.rand_columns(3, count, generator)
     side = draws[0] * _HOLE / 2
     rows = (torch.arange(height, device=images.device) + 0.5) / height
     columns = (torch.arange(width, device=images.device) + 0.5) / width

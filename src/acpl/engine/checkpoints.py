@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from acpl.engine.writing import told, write_whole
+from acpl.functional.group import ALONE, Group
 
 KEPT = 2
 _MARK = b"acpl checkpoint 1\n"
@@ -63,22 +64,30 @@ class Place:
         """The stage is over."""
         self.stage, self.inside, self.epoch, self.done = self.stage + 1, False, 0, 0
 
-    def remember(self, totals: Mapping[str, float], generator: torch.Generator) -> None:
-        """Stop within an epoch."""
+    def remember(self, totals: Mapping[str, float], generator: torch.Generator, group: Group = ALONE) -> None:
+        """Stop within an epoch; the processes' own random states go side by side."""
         self.totals = dict(totals)
-        self.random = {"global": torch.get_rng_state(), generator.device.type: generator.get_state()}
+        own = {"global": torch.get_rng_state()}
         if generator.device.type == "cuda":
-            self.random["device"] = torch.cuda.get_rng_state(generator.device)
+            own["device"] = torch.cuda.get_rng_state(generator.device)
+        if group.size > 1:
+            own = {name: group.gather(state[None]) for name, state in own.items()}
+        self.random = {**own, generator.device.type: generator.get_state()}
 
-    def set_random(self, generator: torch.Generator) -> None:
-        """Go on within an epoch."""
+    def set_random(self, generator: torch.Generator, rank: int = 0, size: int = 1) -> None:
+        """Go on within an epoch: what all share as it was, a process's own where as many of them go on."""
         if self.random is None:
             return
-        torch.set_rng_state(self.random["global"])
         if generator.device.type in self.random:  # on another kind of device the rest of the epoch is drawn anew
             generator.set_state(self.random[generator.device.type])
-        if "device" in self.random and generator.device.type == "cuda":
-            torch.cuda.set_rng_state(self.random["device"], generator.device)
+        states = {
+            n: self.random[n].view(-1, self.random[n].shape[-1]) for n in ("global", "device") if n in self.random
+        }
+        if len(states["global"]) != size and rank > 0:
+            return  # it has a seed of its own
+        torch.set_rng_state(states["global"][rank])
+        if "device" in states and generator.device.type == "cuda":
+            torch.cuda.set_rng_state(states["device"][rank], generator.device)
 
     def state_dict(self, seconds: float) -> dict[str, Any]:
         """Everything; ``seconds`` is how long the run has trained in all."""

@@ -1,5 +1,6 @@
 """Where and how exactly to compute."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,16 @@ class Device:
     mixed: bool
 
     @classmethod
-    def choose(cls, name: str, precision: str) -> "Device":
-        """``auto`` takes the GPU where there is one, and mixed precision there."""
+    def choose(cls, name: str, precision: str, local_rank: int | None = None) -> "Device":
+        """``auto`` takes the GPU where there is one, and mixed precision there.
+
+        ``local_rank`` is this process's number on its machine where there are several: each takes a GPU of its own.
+        """
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
+        if name == "cuda" and local_rank is not None:
+            # A scheduler may show each process its own GPU alone.
+            name = f"cuda:{0 if torch.cuda.device_count() == 1 else local_rank}"
         try:
             device = torch.device(name)
         except RuntimeError:
@@ -31,6 +38,17 @@ class Device:
             torch.cuda.set_device(device)  # streams, graphs and Triton go by the current one
         mixed = precision == "bf16-mixed" or (precision == "auto" and device.type == "cuda")
         return cls(device, mixed)
+
+    @classmethod
+    def check_several(cls, name: str, processes: int) -> None:
+        """Refuse a device that so many processes of one machine cannot have one each of."""
+        if name.startswith("cuda:"):
+            raise UserError(f"device {name} is one GPU; several processes take one each: say cuda, or devices 1")
+        cls.choose(name, "auto")
+        gpus = torch.cuda.device_count() if name in ("auto", "cuda") and torch.cuda.is_available() else 0
+        bound = gpus == 1 and "SLURM_LOCALID" in os.environ
+        if 0 < gpus < processes and not bound:
+            raise UserError(f"{processes} processes a machine were asked for, but it has {gpus} GPU; each needs one")
 
     @contextmanager
     def autocast(self) -> Iterator[None]:

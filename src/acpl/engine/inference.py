@@ -18,6 +18,13 @@ from acpl.task import Task
 BATCH = 256
 
 
+def share_of(count: int, number: int, parts: int) -> slice:
+    """Rows of ``count`` that are for process ``number`` of ``parts`` to look at: whole batches, in order."""
+    batches = -(-count // BATCH)
+    first, last = batches * number // parts, batches * (number + 1) // parts
+    return slice(min(count, first * BATCH), min(count, last * BATCH))
+
+
 class Inference:
     """Features and probabilities of samples by id, float32, on the device; the network is put back as it was.
 

@@ -4,7 +4,8 @@ import copy
 import gc
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,13 +14,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from acpl.algorithms.contract import Method, Networks, Record, Stage, Views
+from acpl.algorithms.contract import Method, Networks, Record, Share, Stage, Views
 from acpl.engine.checkpoints import Checkpoints, Place
 from acpl.engine.clock import Clock
 from acpl.engine.device import seed_everything
-from acpl.engine.feature_sample import FeatureSample
-from acpl.engine.inference import Inference
+from acpl.engine.feature_sample import SAMPLE, FeatureSample
+from acpl.engine.inference import Inference, share_of
 from acpl.engine.monitor import Monitor
+from acpl.engine.processes import OneProcess, Processes
 from acpl.engine.reporting import keep_features
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.step import (
@@ -46,6 +48,7 @@ from acpl.engine.trouble import (
 from acpl.errors import UserError
 from acpl.evaluation import auroc, defined_mean
 from acpl.models import Classifier
+from acpl.models.shared_norms import part_ways
 from acpl.task import Task
 
 Floats = npt.NDArray[np.float64]
@@ -85,6 +88,8 @@ class Trainer:
         """
         if state is not None:
             self._go_on(method, state)
+        elif self.processes.size > 1:  # machines that differ may draw other first weights from the same seed
+            method.load_state_dict(self.processes.told(_on_host(method.state_dict())))
         while True:
             index = self.place.stage
             summary: dict[str, float] = {}
@@ -95,7 +100,8 @@ class Trainer:
                     record = self._look_over(method, index)
                 if record is not None and record.candidates:
                     self.folder.write_stage(index, record.candidates, self.classes)
-                    keep_features(self.folder, index, self._seen)
+                    if self._first:
+                        keep_features(self.folder, index, self._seen)
                 self._seen = None
                 summary = dict(record.summary) if record is not None else {}
             stage = method.stage(index)
@@ -121,7 +127,7 @@ class Trainer:
             self.monitor.say(_stage_line(stage.name, self.place.summary, score))
             self.place.leave()
             self._save(method)
-            self._stop_if_asked()
+            self._stop_if(*self.processes.agree(self.stop.asked))
         if self.bench.config.keep == "best" and self._best is not None:
             return self._best
         return method.networks().predictor
@@ -139,8 +145,31 @@ class Trainer:
                 f"take a smaller size, or a smaller store_share{kept}"
             ) from None
 
+    @property
+    def processes(self) -> Processes | OneProcess:
+        """Who trains together."""
+        return self.bench.processes
+
     def __call__(self, network: Classifier, ids: Tensor) -> Views:
-        """What ``network`` says of these samples: the method's look at the pools."""
+        """What ``network`` says of these samples: the method's look at the pools, on all processes alike."""
+        views = self._own_views(network, ids)
+        if self.processes.size > 1:
+            views = Views(*(self.processes.gather(part) for part in views))
+        if self._seen is not None:
+            self._seen.note(ids, views.features)
+        return views
+
+    def share(self, network: Classifier, ids: Tensor) -> Share:
+        """What ``network`` says of this process's part of these samples."""
+        rows = share_of(len(ids), self.processes.rank, self.processes.size)
+        views = self._own_views(network, ids)
+        if self._seen is not None:
+            kept = torch.linspace(0, len(ids) - 1, min(SAMPLE, len(ids))).long()
+            own = kept[(kept >= rows.start) & (kept < rows.stop)] - rows.start
+            self._seen.note(ids[kept], self.processes.gather(views.features[own.to(views.features.device)]))
+        return Share(ids[rows], views)
+
+    def _own_views(self, network: Classifier, ids: Tensor) -> Views:
         known = [inference for inference in self._inferences if inference.network is network]
         if not known:
             bench = self.bench
@@ -156,10 +185,11 @@ class Trainer:
                 )
             ]
             self._inferences = [*known, *self._inferences][:_NETWORKS]
-        views = known[0](ids, self.monitor.progress)
-        if self._seen is not None:
-            self._seen.note(ids, views.features)
-        return views
+        if self.processes.size == 1:
+            return known[0](ids, self.monitor.progress)
+        own = ids[share_of(len(ids), self.processes.rank, self.processes.size)]
+        with _random_apart(self.bench.device.torch, self.processes.rank):
+            return known[0](own, self.monitor.progress)
 
     def on_validation(self, network: Classifier) -> tuple[Floats, Floats]:
         """Truth and what ``network`` says of the validation images, both (images, classes)."""
@@ -193,21 +223,26 @@ class Trainer:
                 event["validation_auroc"] = place.score
             event["seconds"] = round(self._seconds(), 3)
             self._tell(event)
-            if not last and (self.stop.asked or self.checkpoints.due()):
-                self._save(method)
-                self._stop_if_asked()
+            if not last:
+                asked, due = self.processes.agree(self.stop.asked, self.checkpoints.due() and self._first)
+                if asked or due:
+                    self._save(method)
+                    self._stop_if(asked)
         self.monitor.end()
         return place.score
 
     def _epoch(self, method: Method, stage: Stage, step: TrainingStep, steps: int) -> dict[str, float]:
         place, config, bench = self.place, self.bench.config, self.bench
         seed = seed_everything(config.seed, place.stage, place.epoch)
+        rank = self.processes.rank
+        if rank > 0:  # dropout and the like differ from part to part of a batch
+            seed_everything(config.seed, place.stage, place.epoch, place.step, rank)
         bench.generator.manual_seed(seed)
         on_cpu = bench.generator.device.type == "cpu"
         source = bench.generator if on_cpu else torch.Generator().manual_seed(seed)
         orders = {name: epoch_order(draw, steps, source) for name, draw in stage.draws.items()}
         if place.random is not None:
-            place.set_random(bench.generator)
+            place.set_random(bench.generator, rank, self.processes.size)
         step.begin_epoch(orders, place.step, place.totals)
         images = sum(draw.batch_size for draw in stage.draws.values())
         current, factor = self._optimiser, math.nan
@@ -228,16 +263,21 @@ class Trainer:
                 self._refuse_nan(stage, step, orders)
             else:
                 self.monitor.step({})
-            if self.stop.asked and place.step < steps:
+            if self.processes.flag(self.stop.asked) and place.step < steps:
                 self._refuse_nan(stage, step, orders)
-                place.remember(step.totals(), bench.generator)
+                place.remember(step.totals(), bench.generator, self.processes)
                 self._save(method)
-                self._stop_if_asked()
+                self._stop_if(True)
         self._refuse_nan(stage, step, orders)
         return {name: total / steps for name, total in step.totals().items()}
 
-    def _stop_if_asked(self) -> None:
-        if self.stop.asked:
+    @property
+    def _first(self) -> bool:
+        """Whether this process writes what the run leaves."""
+        return self.processes.rank == 0
+
+    def _stop_if(self, asked: bool) -> None:
+        if asked:
             raise Stopped(self.folder.path, self.place.steps)
 
     def _refuse_nan(self, stage: Stage, step: TrainingStep, orders: Mapping[str, Tensor]) -> None:
@@ -272,10 +312,11 @@ class Trainer:
             torch.cuda.empty_cache()
         shown = sum(draw.batch_size * len(draw.views) for draw in stage.draws.values())
         network = copy.deepcopy(method.networks().predictor).requires_grad_(True).train()
+        part_ways(network)  # the others are not here
         store = self.bench.store
 
         def attempt(size: int) -> None:
-            count = math.ceil(size * shown / config.batch_size)
+            count = math.ceil(size * shown / config.batch_size / self.processes.size)
             images = torch.zeros(count, store.channels, store.size, store.size, device=device.torch)
             with device.autocast():
                 network(images).logits.float().sum().backward()  # type: ignore[no-untyped-call]
@@ -316,6 +357,8 @@ class Trainer:
         return self.place.seconds + time.perf_counter() - self._started
 
     def _save(self, method: Method) -> None:
+        if not self._first:
+            return
         self.folder.sync_events()
         self.checkpoints.write(
             {
@@ -340,6 +383,22 @@ class Trainer:
         if state["best"] is not None:
             self._best = copy.deepcopy(method.networks().predictor)
             self._best.load_state_dict(state["best"])
+
+
+def _on_host(state: Any) -> Any:
+    """A state with every tensor on the host."""
+    if isinstance(state, Tensor):
+        return state.cpu()
+    return {name: _on_host(value) for name, value in state.items()} if isinstance(state, Mapping) else state
+
+
+@contextmanager
+def _random_apart(device: torch.device, rank: int) -> Iterator[None]:
+    """Random numbers within are this process's own; afterwards all processes draw the same again."""
+    seed = int(torch.randint(2**62, ()))
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        seed_everything(seed, rank)
+        yield
 
 
 def _same(parameters: list[torch.nn.Parameter], others: list[torch.nn.Parameter]) -> bool:

@@ -210,6 +210,56 @@ class RunFolder:
         write_whole(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
 
 
+class ElsewhereFolder(RunFolder):
+    """The folder of a run as its other processes have it: nothing is read from it, nothing written to it.
+
+    It may lie on another machine.
+    """
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The first process has the lock."""
+        yield
+
+    def write_config(self, config: Config) -> None:
+        """Nothing."""
+
+    def write_split(self, table: pd.DataFrame) -> None:
+        """Nothing."""
+
+    def write_table(self, name: str, table: pd.DataFrame) -> None:
+        """Nothing."""
+
+    def append_event(self, event: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def events_size(self) -> int:
+        """0."""
+        return 0
+
+    def sync_events(self) -> None:
+        """Nothing."""
+
+    def cut_events(self, size: int) -> None:
+        """Nothing."""
+
+    def write_stage(self, index: int, columns: Mapping[str, Tensor], classes: list[str]) -> None:
+        """Nothing."""
+
+    def write_weights(self, name: str, weights: Mapping[str, Tensor]) -> None:
+        """Nothing."""
+
+    def weight_names(self) -> list[str]:
+        """None."""
+        return []
+
+    def write_card(self, card: ModelCard) -> None:
+        """Nothing."""
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+
 @contextmanager
 def _damage(file: Path) -> Iterator[None]:
     """Whatever is raised while a run's file is read, as one sentence that names the file."""

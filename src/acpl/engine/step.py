@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,11 +10,14 @@ from torch import Tensor
 
 from acpl.algorithms.contract import Draw, Method, Samples, Stage
 from acpl.config import Config
-from acpl.data.augment import Augmentation, augment_as, normalise
+from acpl.data.augment import Augmentation, Part, augment_as, normalise
 from acpl.data.pools import Pools
 from acpl.data.store import ImageStore
+from acpl.engine.crew import check_batch_size
 from acpl.engine.device import Device
+from acpl.engine.exchange import Exchange
 from acpl.engine.feed import feed_for
+from acpl.engine.processes import OneProcess, Processes
 from acpl.engine.recording import CudaRecording, Recording, Repeated
 
 
@@ -29,7 +32,13 @@ class Workbench:
     mean: Tensor
     std: Tensor
     generator: torch.Generator
-    """Draws the augmentation; on the device."""
+    """Draws the augmentation; on the device, and for the whole batch on every process."""
+    processes: Processes | OneProcess = field(default_factory=OneProcess)
+
+    @property
+    def part(self) -> Part:
+        """Which part of each batch is this process's."""
+        return Part(self.processes.rank, self.processes.size)
 
     def recording(self) -> Recording | None:
         """Where steps are recorded: on a GPU, unless that is switched off."""
@@ -59,7 +68,13 @@ class TrainingStep:
         self._last: dict[str, Tensor] = {}
         self._count = torch.zeros((), dtype=torch.int64, device=device)
         self._first_bad: dict[str, Tensor] = {}
-        recordable = getattr(method, "recordable", False)
+        self._part = bench.part
+        for name, draw in stage.draws.items():
+            check_batch_size(draw.batch_size, self._part.parts, f"the draw '{name}' of")
+        several = isinstance(bench.processes, Processes)
+        # What processes exchange within a step is not recorded: one that was lost would leave the others hanging.
+        recordable = getattr(method, "recordable", False) and not several
+        self._exchange = Exchange(bench.processes) if isinstance(bench.processes, Processes) else None
         self._work = Repeated(self._step, bench.recording() if recordable else None)
 
     def begin_stage(self, stage: Stage) -> None:
@@ -73,8 +88,9 @@ class TrainingStep:
     def begin_epoch(
         self, orders: Mapping[str, Tensor], first: int = 0, so_far: Mapping[str, float] | None = None
     ) -> None:
-        """An epoch's ids; from step ``first`` on, with the sums of losses of the steps before it."""
-        self._feed.begin(orders, first)
+        """An epoch's ids, whole batches; from step ``first`` on, with the sums of losses of the steps before it."""
+        own = {name: order[:, self._part.rows(order.shape[1])].contiguous() for name, order in orders.items()}
+        self._feed.begin(own, first)
         self._count.fill_(first)
         for bad in self._first_bad.values():
             bad.fill_(-1)
@@ -111,16 +127,21 @@ class TrainingStep:
             losses = self._method.losses(batch)
         total = torch.stack(list(losses.values())).sum()
         total.backward()  # type: ignore[no-untyped-call]
+        told = {name: loss.detach() for name, loss in losses.items()}
+        if self._exchange is not None:
+            told = self._exchange.mean(self._optimiser.param_groups[0]["params"], told)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         self._method.after_step(batch)
-        self._note({name: loss.detach() for name, loss in losses.items()})
+        self._note(told)
 
     def _samples(self, name: str, draw: Draw) -> Samples:
         bench, ids = self._bench, self._feed.ids(name)
         images = normalise(self._feed.images(name), bench.mean, bench.std)
         first, *more = (
-            augment_as(view, images, self._how, bench.generator).contiguous(memory_format=torch.channels_last)
+            augment_as(view, images, self._how, bench.generator, self._part).contiguous(
+                memory_format=torch.channels_last
+            )
             for view in draw.views
         )
         targets = self._targets[ids] if draw.known else self._targets.new_full((len(ids), self._classes), torch.nan)

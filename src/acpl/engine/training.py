@@ -1,6 +1,7 @@
 """From a configuration to a trained run folder."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,50 +21,80 @@ from acpl.data.splits import checksum, draw_labelled
 from acpl.data.workers import Progress, nothing
 from acpl.engine.checkpoints import Checkpoints
 from acpl.engine.clock import Clock
+from acpl.engine.crew import Crew, check_batch_size, check_number, own_crew
 from acpl.engine.device import Device, seed_everything
 from acpl.engine.feed import near
+from acpl.engine.launching import at_work
 from acpl.engine.loop import Trainer
-from acpl.engine.monitor import Monitor
+from acpl.engine.monitor import Monitor, Quiet
+from acpl.engine.processes import OneProcess, Processes
 from acpl.engine.reporting import gather_training
-from acpl.engine.run_folder import ModelCard, RunFolder
+from acpl.engine.run_folder import ElsewhereFolder, ModelCard, RunFolder
 from acpl.engine.step import Workbench
 from acpl.engine.stopping import Stop
 from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
 from acpl.engine.trouble import labels_that_teach_little
 from acpl.errors import UserError
 from acpl.models import Classifier, WeightAverage, build_classifier, check_backbone, expected_statistics
+from acpl.models.shared_norms import synchronise
 from acpl.task import Task
 
 Rows = npt.NDArray[np.int64]
 # Settings that decide where and how a run computes, not what.
-MAY_CHANGE = ("device", "cache", "cuda_graphs", "store_share", "checkpoint_minutes")
+MAY_CHANGE = ("device", "devices", "nodes", "cache", "cuda_graphs", "store_share", "checkpoint_minutes")
 # What the first weights are drawn with; stages and epochs use other numbers in this place.
 _FIRST_WEIGHTS = 1_000_000
 
 
-def run_training(config: Config, out: Path, monitor: Monitor) -> RunFolder:
-    """Train as ``config`` says in a new folder; the test part is not opened."""
+def run_training(config: Config, out: Path, monitor: Monitor, processes: Processes | None = None) -> RunFolder:
+    """Train as ``config`` says in a new folder; the test part is not opened.
+
+    ``processes`` are those that a launcher has started and that are connected; this is the first of them. Without
+    them, this process starts as many as the configuration asks for.
+    """
     config.method_settings()
     check_backbone(config.backbone, config.weights)
-    Device.choose(config.device, config.precision)
+    if processes is None and config.nodes > 1:
+        return _with_other_machines(
+            config.devices, config.nodes, out, lambda met: run_training(config, out, monitor, met)
+        )
+    crew = _crew_for(config, processes)
     source = source_of(config, monitor.progress)
     folder = RunFolder.create(out, config)
     with folder.locked():
         try:
-            _train(config, source, folder, monitor)
+            with _begun(config, folder, crew, processes) as group:
+                _train(config, source, folder, monitor, group)
         except UserError:
             folder.remove_if_untrained()
             raise
     return folder
 
 
-def resume_training(out: Path, monitor: Monitor, changes: Mapping[str, Any]) -> RunFolder:
+def resume_training(
+    out: Path, monitor: Monitor, changes: Mapping[str, Any], processes: Processes | None = None
+) -> RunFolder:
     """Go on with the run in ``out``, exactly where its newest whole checkpoint was; ``changes`` are refused by name."""
+    nodes = int(changes.get("nodes", 1))
+    if processes is None and nodes > 1:  # where the run's folder need not be
+        devices = int(changes.get("devices", 1))
+        return _with_other_machines(devices, nodes, out, lambda met: resume_training(out, monitor, changes, met))
     folder = RunFolder.open_unfinished(out)
     with folder.locked():
         config = _unchanged(folder.config(), changes)
-        _train(config, source_of(config, monitor.progress), folder, monitor)
+        if not {"devices", "nodes"} & changes.keys() and (processes is not None or config.nodes > 1):
+            config = config.model_copy(update={"devices": 1, "nodes": 1})  # as many as are here now
+        crew = _crew_for(config, processes)
+        with _begun(config, folder, crew, processes) as group:
+            _train(config, source_of(config, monitor.progress), folder, monitor, group)
     return folder
+
+
+def take_part(processes: Processes) -> None:
+    """Do what a process other than the first does: its part of each step and look, nothing that others can see."""
+    told = processes.told(None)
+    config, processes.folder = Config.parse(told["config"]), Path(told["folder"])
+    _train(config, source_of(config), ElsewhereFolder(processes.folder), Quiet(), processes)
 
 
 def _unchanged(config: Config, changes: Mapping[str, Any]) -> Config:
@@ -80,13 +111,54 @@ def _unchanged(config: Config, changes: Mapping[str, Any]) -> Config:
     return Config.parse(told)
 
 
-def _train(config: Config, source: Source, folder: RunFolder, monitor: Monitor) -> None:
+def _crew_for(config: Config, processes: Processes | None) -> Crew | None:
+    """Who is to train; what cannot be shared out among them is refused before anybody is started."""
+    crew = own_crew(config.devices, config.nodes) if processes is None else processes.crew
+    if crew is None:
+        Device.choose(config.device, config.precision)
+        return None
+    check_number(config.devices, config.nodes, crew)
+    check_batch_size(config.batch_size, crew.size)
+    Device.check_several(config.device, crew.devices)
+    return crew
+
+
+@contextmanager
+def _begun(
+    config: Config, folder: RunFolder, crew: Crew | None, processes: Processes | None
+) -> Iterator[Processes | OneProcess]:
+    """All processes of the run, told what to do."""
+    if crew is None:
+        yield OneProcess()
+        return
+    with at_work(crew) if processes is None else nullcontext(processes) as group:
+        group.folder = folder.path
+        group.told({"config": config.model_dump(mode="json"), "folder": str(folder.path.absolute())})
+        yield group
+
+
+def _with_other_machines(devices: int, nodes: int, out: Path, work: Callable[[Processes], RunFolder]) -> RunFolder:
+    """Meet the other machines first: whatever is refused then is refused on all."""
+    crew = own_crew(devices, nodes)
+    assert crew is not None
+    with at_work(crew, out) as met:
+        if crew.rank == 0:
+            return work(met)
+        take_part(met)
+    return RunFolder(out)
+
+
+def _train(
+    config: Config, source: Source, folder: RunFolder, monitor: Monitor, processes: Processes | OneProcess
+) -> None:
     settings = config.method_settings()
-    device = Device.choose(config.device, config.precision)
+    device = Device.choose(config.device, config.precision, processes.local_rank if processes.size > 1 else None)
+    if isinstance(processes, Processes):
+        processes.use(device.torch)
     for sentence in source.said:
         monitor.say(sentence)
     clock = Clock()
-    with clock("opening images"):
+    with clock("opening images"), processes.first_opens():
         dataset = source.open(("train", "validation"))
     for file in dataset.bad:
         monitor.say(f"left out: {file.name}: {file.reason}")
@@ -101,6 +173,8 @@ def _train(config: Config, source: Source, folder: RunFolder, monitor: Monitor) 
     fingerprint = checksum(split["id"].to_numpy(), split["role"].to_numpy(dtype=object))
     if config.split_checksum not in (None, fingerprint):
         raise UserError(f"split_checksum is {config.split_checksum}, but this split's is {fingerprint}")
+    if fingerprint != processes.told(fingerprint):
+        raise UserError(f"process {processes.rank} finds other images or another split than process 0: {fingerprint}")
     pools = _pools(manifest, split)
     validation = (split["role"] == "validation").to_numpy() & dataset.manifest.known
     rule = threshold_rule(config.threshold, manifest.task, int(validation.sum()))
@@ -129,6 +203,8 @@ def _train(config: Config, source: Source, folder: RunFolder, monitor: Monitor) 
         if first_weights is not None:
             network.load_state_dict(first_weights, strict=False)
         network = network.to(device.torch, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if isinstance(processes, Processes):
+            synchronise(network, processes)
         return Averaged(network, WeightAverage(network, config.averaging, config.averaging_statistics))
 
     context = Context(
@@ -139,14 +215,18 @@ def _train(config: Config, source: Source, folder: RunFolder, monitor: Monitor) 
         fraction=round(len(pools.labelled) / (len(pools.labelled) + len(pools.unlabelled)), 3),
         seed=config.seed,
         build=build,
+        group=processes,
     )
     method = algorithms.find(config.method)(settings, context)
+    if isinstance(processes, Processes):
+        synchronise(method.networks().trained, processes)  # what a method builds besides
 
     troubles = labels_that_teach_little(
         manifest.labels[(split["role"] == "labelled").to_numpy()], manifest.classes, manifest.task
     )
     checkpoints = Checkpoints(folder.path / "checkpoints", config.checkpoint_minutes)
-    state, broken = checkpoints.read()
+    state, broken = checkpoints.read() if processes.rank == 0 else (None, [])
+    state = processes.told(state)
     for checkpoint in broken:
         monitor.say(f"broken checkpoint passed over: {checkpoint}")
     folder.write_config(config.model_copy(update={"split_checksum": fingerprint}))
@@ -161,6 +241,7 @@ def _train(config: Config, source: Source, folder: RunFolder, monitor: Monitor) 
     monitor.say(
         f"{config.data}: {len(pools.labelled)} labelled, {len(pools.unlabelled)} unlabelled, "
         f"{int(validation.sum())} validation images; {manifest.task}, {reported} classes; {device.torch}"
+        + (f", {processes.size} processes" if processes.size > 1 else "")
     )
     stop = Stop()
     bench = Workbench(
@@ -171,6 +252,7 @@ def _train(config: Config, source: Source, folder: RunFolder, monitor: Monitor) 
         mean=torch.tensor(mean, device=device.torch),
         std=torch.tensor(std, device=device.torch),
         generator=torch.Generator(device.torch),
+        processes=processes,
     )
     trainer = Trainer(
         bench=bench,
@@ -186,8 +268,11 @@ def _train(config: Config, source: Source, folder: RunFolder, monitor: Monitor) 
     )
     with stop.listening():
         kept = trainer.fit(method, state)
+    card = _with_thresholds(card, trainer, kept)
+    if processes.rank > 0:
+        return
     gather_training(folder, dataset, device=str(device.torch), clock=clock)
-    folder.write_card(_with_thresholds(card, trainer, kept))
+    folder.write_card(card)
     folder.write_weights("model", kept.state_dict())  # last: with it the run is done
 
 
@@ -201,9 +286,10 @@ def _with_thresholds(card: ModelCard, trainer: Trainer, kept: Classifier) -> Mod
     if unknown:
         trainer.monitor.say(f"validation sets no threshold, so it is {EVEN}: {', '.join(unknown)}")
     snapshots = {}
-    for name in trainer.folder.weight_names():
+    processes, folder = trainer.bench.processes, trainer.folder
+    for name in processes.told(folder.weight_names()):
         network = build_network(card)
-        network.load_state_dict(trainer.folder.read_weights(name))
+        network.load_state_dict(processes.told(folder.read_weights(name) if processes.rank == 0 else None))
         seen = trainer.on_validation(network.to(trainer.bench.device.torch))
         snapshots[name] = set_on_validation(card.classes, *seen)[0]
     return replace(card, thresholds=thresholds, snapshot_thresholds=snapshots)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from acpl.models.shared_norms import Together, normalise_together
+
 _PROGRAMS = 512  # that share the rows of a reduction
 _ROWS, _PARTS = 32, 128
 
@@ -20,6 +22,9 @@ class NormActivation(nn.BatchNorm2d):
     Below 0 the activation has ``slope`` (0: ReLU, 1: none), above ``top`` it is flat (6: ReLU6).
     """
 
+    processes: Together | None = None
+    """Whose parts make up the batch; None: this process has all of it."""
+
     def __init__(self, norm: nn.BatchNorm2d, slope: float = 1.0, top: float = inf) -> None:
         super().__init__(norm.num_features, norm.eps, norm.momentum)
         self.weight, self.bias = norm.weight, norm.bias
@@ -28,6 +33,8 @@ class NormActivation(nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, height, width) in and out."""
+        if self.training and self.processes is not None:
+            return activate(normalise_together(self, x, self.processes), self.slope, self.top)
         if self.training and x.is_cuda and _has_triton():
             return self._fused(x)
         return activate(super().forward(x), self.slope, self.top)
