@@ -46,7 +46,7 @@ class Histogram(NamedTuple):
     """Bins that hold any number, ascending: how many, the scaled mean, the sum of squared scaled distances from it."""
 
     scale: Scale
-    count: Array
+    held: Array
     mean: Array
     within: Array
     left: Array
@@ -54,14 +54,14 @@ class Histogram(NamedTuple):
 
     def cells(self) -> Array:
         """``(3, cells)``: mean, count, sum of squared distances from the mean."""
-        before = self.count.cumsum() - self.count
-        most = -(-self.count.sum() // CELLS)
-        first = np.ones(len(self.count), dtype=bool)
+        before = self.held.cumsum() - self.held
+        most = -(-self.held.sum() // CELLS)
+        first = np.ones(len(self.held), dtype=bool)
         first[1:] = (np.diff(before // most) != 0) | (np.diff(np.floor(self.left / _WIDTH)) != 0)
         start, cell = np.flatnonzero(first), first.cumsum() - 1
-        count = np.add.reduceat(self.count, start)
-        mean = np.add.reduceat(self.count * self.mean, start) / count
-        spread = self.within + self.count * (self.mean - mean[cell]) ** 2
+        count = np.add.reduceat(self.held, start)
+        mean = np.add.reduceat(self.held * self.mean, start) / count
+        spread = self.within + self.held * (self.mean - mean[cell]) ** 2
         return np.stack((mean, count, np.add.reduceat(spread, start)))
 
 
@@ -104,6 +104,5 @@ def distinct_quantiles(values: Tensor, scale: Scale, shares: list[float], group:
     found = []
     for number, stretch in zip(wanted, torch.searchsorted(count, count.new_tensor(wanted), right=True), strict=True):
         inside = there[stretch].nonzero().flatten()
-        place = int(stretch) * there.shape[1] + int(inside[number - int(count[stretch])])
-        found.append(((place + 0.5) / _DISTINCT - scale.mean) / scale.deviation)
-    return np.array(found)
+        found.append(int(stretch) * there.shape[1] + int(inside[number - int(count[stretch])]))
+    return ((np.array(found) + 0.5) / _DISTINCT - scale.mean) / scale.deviation

@@ -1,7 +1,6 @@
 """How informative an unlabelled sample is: its density among the anchors, and the densities' mixture."""
 
 import math
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from acpl.functional.group import ALONE, Group
-from acpl.functional.histogram import CELLS, distinct_quantiles, histogram
+from acpl.functional.histogram import CELLS, Scale, distinct_quantiles, histogram
 from acpl.functional.mixture import Mixture, fit_cells, fit_each
 from acpl.functional.rows import slices
 
@@ -120,7 +119,7 @@ def information(
 
 def _fitted(
     values: Tensor, samples: int, low: Tensor, high: Tensor, sets: int, limits: tuple[float, int, float], group: Group
-) -> tuple[Callable[[Tensor], Tensor], Mixture]:
+) -> tuple[Scale, Mixture]:
     """Return the mixture of all samples, and how they are scaled for it."""
     if samples > _FEW:
         gathered = histogram(values, low, high, group)
@@ -137,7 +136,7 @@ def _fitted(
     distinct = scaled[scaled.diff(prepend=scaled[:1] - 1) > 0]
     places = [(2 * i + 1) * len(distinct) // (2 * sets) for i in reversed(range(sets))]
     mixture = fit_each(scaled, _start(distinct[places].cpu().numpy()), *limits)
-    return lambda some: (some.double() - mean) / deviation, _agreed(mixture, group)
+    return Scale(mean, torch.ones_like(mean), 0.0, float(deviation)), _agreed(mixture, group)
 
 
 def select(level: Tensor, sets: int, which: Literal["low", "medium", "high"]) -> Tensor:
