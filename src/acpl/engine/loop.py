@@ -410,7 +410,7 @@ def _stage_line(name: str, summary: Mapping[str, float], score: float) -> str:
     for key, value in summary.items():
         if key.endswith("_pool"):
             parts[-1] += f" (pool {value:.1%})"
-        elif key.endswith("_selected"):
+        elif isinstance(value, float):  # a share; what is counted is whole
             parts.append(f"{key.removesuffix('_selected')} {value:.1%}")
         else:
             parts.append(f"{key} {int(value):>5}")

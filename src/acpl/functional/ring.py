@@ -34,8 +34,9 @@ def better(kept: Tensor, ranks: Tensor, first: int) -> Tensor:
     """Return the best of each row's ``kept`` ranks and of further ones, whose rows are numbered from ``first``."""
     if ranks.shape[1] == 0:
         return kept
-    # A higher number is a lower rank; see ``ranks``.
-    return torch.cat((kept, ranks - first), dim=1).topk(kept.shape[1], dim=1).values
+    # A higher number is a lower rank; see ``ranks``. The worst has no number.
+    numbered = torch.where(ranks == ranking.WORST, ranks, ranks - first)
+    return torch.cat((kept, numbered), dim=1).topk(kept.shape[1], dim=1).values
 
 
 def around(

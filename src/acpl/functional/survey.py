@@ -8,7 +8,7 @@ from torch import Tensor
 from acpl.functional import ranks as ranking
 from acpl.functional import ring
 from acpl.functional.group import ALONE, Group
-from acpl.functional.neighbours import Nearest, backward_ranks, in_parts, room, search
+from acpl.functional.neighbours import Nearest, backward_ranks, in_parts, nearest, room, search
 from acpl.functional.rows import measured
 
 
@@ -57,6 +57,10 @@ class Survey:
         similarity, forward, backward = search(rows, columns, self._k, self._block_bytes, both=True)
         self._best = ring.better(self._best, backward_ranks(rows, columns, backward, self._block_bytes), first)
         return Nearest(similarity, forward)
+
+    def nearest(self, queries: Tensor) -> Nearest:
+        """The nearest anchors of some queries, as ``add`` finds them, but without taking them in."""
+        return nearest(queries, self._anchors, self._k, group=self._group, block_bytes=self._block_bytes)
 
     def backward(self) -> Tensor:
         """The nearest queries of every own anchor, int64 ``(anchors, min(k, queries))``, when all were added."""
