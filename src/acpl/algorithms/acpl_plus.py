@@ -8,6 +8,7 @@ are not equally common. The sixth, weights drawn anew at every stage, is ``acpl`
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,7 +16,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from acpl.algorithms.acpl import ACPL, ACPLSettings
-from acpl.algorithms.contract import Batch, Context, Draw, Samples, Stage
+from acpl.algorithms.contract import Batch, Context, Draw, Samples, Stage, mean_over
 from acpl.algorithms.drawing import repeat_factors, repeated
 from acpl.algorithms.fixmatch import align, masked_loss
 from acpl.algorithms.mixmatch import sharpen
@@ -109,7 +110,8 @@ class ACPLPlus(ACPL):
         if name == "labelled" and settings.labelled_loss == "logit-adjusted":
             return logit_adjusted_loss(logits, targets, task, self._frequency, settings.adjustment)
         if name == "labelled" and settings.labelled_loss == "class-balanced":
-            return class_balanced_loss(logits, targets, task, self._counts, len(self.pools.given))
+            mean = partial(mean_over, self.context.group)
+            return class_balanced_loss(logits, targets, task, self._counts, len(self.pools.given), mean)
         return classification_loss(logits, targets, task)
 
     def state_dict(self) -> dict[str, Any]:
@@ -127,7 +129,7 @@ class ACPLPlus(ACPL):
         if self.context.task is Task.MULTI_CLASS:
             return said
         # Without it rare findings, which are seldom sure to be there, would only ever be taught to be absent.
-        self._predicted.lerp_(said.mean(dim=0), 1 - _MEMORY)
+        self._predicted.lerp_(mean_over(self.context.group, said.mean(dim=0)), 1 - _MEMORY)
         frequency, predicted = (f.clamp(_LEAST, 1 - _LEAST) for f in (self._frequency, self._predicted))
         return align(said, frequency, predicted, self.context.task)
 

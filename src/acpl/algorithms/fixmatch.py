@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from acpl.algorithms.budget import BudgetSettings
-from acpl.algorithms.contract import Batch, Context
+from acpl.algorithms.contract import Batch, Context, mean_over
 from acpl.algorithms.single_stage import SingleStage
 from acpl.data.augment import View
 from acpl.models import classification_loss
@@ -84,7 +84,7 @@ class FixMatch(SingleStage):
     def _aligned(self, guess: Tensor) -> Tensor:
         if not self._aligns:
             return guess
-        self._predicted.lerp_(guess.mean(dim=0), 1 - _MEMORY)
+        self._predicted.lerp_(mean_over(self.context.group, guess.mean(dim=0)), 1 - _MEMORY)
         predicted = self._predicted.clamp(_LEAST, 1 - _LEAST)
         return align(guess, self._frequency, predicted, self.context.task)
 

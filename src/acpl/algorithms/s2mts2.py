@@ -111,7 +111,7 @@ class S2MTS2(MeanTeacher):
             followed: list[Tensor] = list(self._learner.parameters())
             torch._foreach_lerp_(own, followed, 1 - self.settings.momentum)
         # A queue shorter than a batch keeps its last keys: two for one place would be written in any order.
-        seen = self._seen[-len(self._queue) :]
+        seen = self.context.group.gather(self._seen)[-len(self._queue) :]
         places = (self._next + torch.arange(len(seen), device=seen.device)) % len(self._queue)
         self._queue[places] = seen
         self._next.copy_((self._next + len(seen)) % len(self._queue))

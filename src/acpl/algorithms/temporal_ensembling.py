@@ -60,8 +60,9 @@ class TemporalEnsembling(SingleStage):
         """The samples' averages take in what was said of them."""
         super().after_step(batch)
         assert self._said is not None
-        ids = torch.cat([part.ids for part in batch.values()])
-        self._memory[ids] = torch.lerp(self._said, self._memory[ids], self.settings.momentum)
+        group = self.context.group
+        ids = group.gather(torch.cat([part.ids for part in batch.values()]))
+        self._memory[ids] = torch.lerp(group.gather(self._said), self._memory[ids], self.settings.momentum)
         self._visits[ids] += 1
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from acpl.algorithms.contract import Look
+from acpl.algorithms.contract import Look, mean_over
 from acpl.algorithms.rounds import Guess, Rounds, RoundSettings
 from acpl.models import Classifier
 from acpl.settings import Section
@@ -67,7 +67,8 @@ class UPS(Rounds):
         targets = targets.nan_to_num(0.0)
         if self.context.task is Task.MULTI_LABEL:
             each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none") * known
-            return each.sum() / known.sum().clamp_min(1)
+            group = self.context.group
+            return each.sum() / mean_over(group, known.sum().float()).clamp_min(1 / group.size)
         positive = targets.amax(dim=1) > 0
         by_class = F.cross_entropy(logits, targets.argmax(dim=1), reduction="none") * positive
         absent = -torch.log1p(-torch.softmax(logits, dim=1).clamp_max(1 - 1e-6))

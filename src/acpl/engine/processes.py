@@ -224,10 +224,11 @@ class Processes:
         except Exception:  # process 0 has the store: it is gone
             word = self._gone("process 0 of the run ended without a word")
             return UserError(word) if self.rank == 1 else SaidElsewhereError(word)
-        if said is None:
-            said = self._gone(self._watch.ended(3.0) or "another process of the run ended without a word")
-            self._leave(said)
-        return UserError(said) if self.rank == 0 else SaidElsewhereError(said)
+        if self.rank > 0:
+            return SaidElsewhereError(said or "another process is gone")
+        return UserError(
+            said or self._gone(self._watch.ended(3.0) or "another process of the run ended without a word")
+        )
 
     def _gone(self, who: str) -> str:
         how = "" if self.folder is None else f"; go on from the last checkpoint with: acpl train --resume {self.folder}"

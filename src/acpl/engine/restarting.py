@@ -12,9 +12,7 @@ from acpl.errors import UserError
 def check_restarts(out: Path | None) -> None:
     """Refuse a run that a restart would not find again."""
     if out is None and _number("TORCHELASTIC_MAX_RESTARTS") > 0:
-        raise UserError(
-            "with torchrun --max-restarts name the run's folder with --out, so that a restart goes on there"
-        )
+        raise UserError("with torchrun --max-restarts, --out should name the run's folder: a restart goes on there")
 
 
 def was_cut_short(out: Path) -> bool:

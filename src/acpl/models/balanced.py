@@ -1,5 +1,7 @@
 """Losses for classes that are not equally common."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -30,7 +32,14 @@ def logit_adjusted_loss(
     return classification_loss(logits.float() + strength * shift, targets, task)
 
 
-def class_balanced_loss(logits: Tensor, targets: Tensor, task: Task, counts: Tensor, samples: int) -> Tensor:
+def class_balanced_loss(
+    logits: Tensor,
+    targets: Tensor,
+    task: Task,
+    counts: Tensor,
+    samples: int,
+    mean: Callable[[Tensor], Tensor] = lambda values: values,
+) -> Tensor:
     """The classification loss with each class weighted by its effective number: Cui et al., CVPR 2019.
 
     With β = 1 − 1 / samples a class of n samples weighs (1 − β) / (1 − βⁿ). Multi-class: weights of mean 1 over the
@@ -42,6 +51,7 @@ def class_balanced_loss(logits: Tensor, targets: Tensor, task: Task, counts: Ten
         task: softmax or a sigmoid each.
         counts: ``(classes,)``, how many labelled samples have each class.
         samples: how many labelled samples there are, at least 1.
+        mean: of a value over the processes that hold a part of the batch each, where there are several.
     """
     logits = logits.float()
     present = counts.to(logits.device, torch.float32)
@@ -49,7 +59,7 @@ def class_balanced_loss(logits: Tensor, targets: Tensor, task: Task, counts: Ten
         weight = _effective_weight(present, samples)
         weight = weight / weight.min()
         each = targets @ weight.clamp_max(_GREATEST)
-        return (F.cross_entropy(logits, targets, reduction="none") * each).sum() / each.sum()
+        return (F.cross_entropy(logits, targets, reduction="none") * each).sum() / mean(each.sum())
     ratio = _effective_weight(present, samples) / _effective_weight(samples - present, samples)
     return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=ratio.clamp(1 / _GREATEST, _GREATEST))
 
