@@ -57,7 +57,7 @@ def test_every_process_moves_the_samples_that_one_would(method: str, settings: d
 @pytest.mark.parametrize("size", [1, 3])
 def test_pools_too_large_for_memory_in_blocks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = moved("acpl", ALONE, k=4)
-    monkeypatch.setattr(surroundings, "_BLOCK_BYTES", 2000)
+    monkeypatch.setattr(surroundings, "_BLOCK_BYTES", 500)
     monkeypatch.setattr(surroundings, "_KEPT_BYTES", 0)
     for found in in_group(size, lambda group: moved("acpl", group, k=4)):
         assert same(found, expected)

@@ -12,8 +12,8 @@ from acpl.functional.group import Group
 from acpl.functional.neighbours import Nearest
 from acpl.functional.survey import Source, Survey
 
-# A block's features and lists of neighbours.
-_BLOCK_BYTES = 2**30
+# A block's lists of neighbours and, where they are read for it, its features.
+_BLOCK_BYTES = 2**29
 # Lists of all samples are kept up to this size; beyond it, those that matter are made again when they are asked for.
 _KEPT_BYTES = 2**30
 _SHOWN = 3
@@ -86,7 +86,8 @@ def surroundings(
     device, own = anchors.device, len(features)
     survey: _Surveyor = (ApproximateSurvey if approximate else Survey)(anchors, k, own, group=group)
     width = min(k, len(labels))
-    block = max(1, _BLOCK_BYTES // (4 * features.shape[1] + 20 * width))
+    read = 0 if isinstance(features, Tensor) else 4 * features.shape[1]
+    block = max(1, _BLOCK_BYTES // (read + 20 * width))
     starts = group.gather(torch.tensor([own], device=device)).tolist()
     keeps = bool(group.least(torch.tensor([own * width * 4 <= _KEPT_BYTES], device=device).int()))
     density = torch.empty(own, device=device)
