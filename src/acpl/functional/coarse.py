@@ -13,6 +13,7 @@ from acpl.functional.pairs import products_of_pairs
 from acpl.functional.rows import BYTES_PER_FEATURE, Rows, similarity, slices
 
 SCALE = 2.0**16
+_SAMPLED_ROWS = 256
 
 
 def is_coarse(features: int, k: int, anchors: int) -> bool:
@@ -27,10 +28,10 @@ def coarsen(found: Tensor) -> Tensor:
 
 def coarsen_estimates(found: Tensor, rows: Rows, columns: Rows, index: Tensor, block_bytes: int) -> Tensor:
     """Round estimated similarities ``(rows, k)`` of pairs ``index`` as their exact ones would be, in place."""
-    features = columns.features.shape[1]
-    # Estimates by float32 sums were found to err by 2⁻²² at most, 2⁻²⁴ as a rule.
-    doubt = SCALE * max(2.0**-21, features**0.5 * 2.0**-26)
-    for part in slices(len(found), max(1, _pairs_at_a_time(features, block_bytes) // found.shape[1])):
+    if found.numel() == 0:
+        return found
+    doubt = SCALE * _doubt(found, rows, columns, index, block_bytes)
+    for part in slices(len(found), _rows_at_a_time(found, columns, block_bytes)):
         scaled = found[part] * SCALE
         open_ = (scaled - scaled.floor() - 0.5).abs() <= doubt
         exact = similarities(rows, part, columns, open_, index[part][open_], block_bytes)
@@ -43,7 +44,7 @@ def exact_similarities(rows: Rows, columns: Rows, index: Tensor, block_bytes: in
     found = torch.empty(index.shape, dtype=torch.float32, device=index.device)
     if found.numel() == 0:
         return found
-    for part in slices(len(index), max(1, _pairs_at_a_time(columns.features.shape[1], block_bytes) // index.shape[1])):
+    for part in slices(len(index), _rows_at_a_time(index, columns, block_bytes)):
         wanted = torch.ones_like(index[part], dtype=torch.bool)
         found[part] = similarities(rows, part, columns, wanted, index[part].flatten(), block_bytes).view_as(wanted)
     return found
@@ -59,6 +60,15 @@ def similarities(rows: Rows, part: slice, columns: Rows, wanted: Tensor, index: 
     return similarity(products_of_pairs(rows.on_grid(part), columns.on_grid(met), start, place))
 
 
-def _pairs_at_a_time(features: int, block_bytes: int) -> int:
-    """Return how many pairs to look at, were every one to bring a column of its own."""
-    return max(1, block_bytes // (features * BYTES_PER_FEATURE // 8 + 64))
+def _doubt(found: Tensor, rows: Rows, columns: Rows, index: Tensor, block_bytes: int) -> float:
+    """Return what an estimate may be off by: sixteen standard deviations of what some of them are."""
+    some = torch.arange(0, len(found), max(1, len(found) // _SAMPLED_ROWS), device=found.device)
+    sampled = Rows(rows.features[some], rows.length[some])
+    wrong = exact_similarities(sampled, columns, index[some], block_bytes) - found[some]
+    return max(2.0**-22, 16 * float(wrong.square().mean().sqrt()))
+
+
+def _rows_at_a_time(listed: Tensor, columns: Rows, block_bytes: int) -> int:
+    """Return for how many rows to look at all pairs ``listed (rows, k)``, were each to bring a column of its own."""
+    bytes_per_pair = columns.features.shape[1] * BYTES_PER_FEATURE // 8 + 64
+    return max(1, block_bytes // (bytes_per_pair * listed.shape[1]))
