@@ -102,7 +102,7 @@ def apart(rows: int, anchors: int, k: int, folder: Path) -> Row:
     command = [sys.executable, __file__, "--folder", str(folder), "--one", str(rows), str(anchors), "--k", str(k)]
     # Threads that wait would spend processor time on a machine that others use, too.
     quiet = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=quiet)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=quiet)
     row: Row = json.loads(done.stdout.splitlines()[-1])
     return row
 

@@ -15,7 +15,7 @@ from acpl.functional.survey import Source, Survey
 # A block's lists of neighbours and, where they are read for it, its features.
 _BLOCK_BYTES = 2**29
 # Lists of all samples are kept up to this size; beyond it, those that matter are made again when they are asked for.
-_KEPT_BYTES = 2**30
+_KEPT_BYTES = 2**28
 _SHOWN = 3
 _SAMPLE = 1000
 

@@ -51,7 +51,7 @@ class ShardedRows:
             first, last = self._starts[number], self._starts[number + 1]
             here = ((numbers >= first) & (numbers < last)).nonzero().flatten()
             if len(here):
-                found[here] = torch.from_numpy(self._mapped(number)[(numbers[here] - first).numpy()])
+                found.numpy()[here.numpy()] = self._mapped(number)[(numbers[here] - first).numpy()]
         return found
 
     def _between(self, start: int, stop: int) -> Tensor:
@@ -61,15 +61,14 @@ class ShardedRows:
             end = min(stop, self._starts[number + 1])
             place = len(found) - (stop - start)
             # Mapped for this part alone: pages of a map that lives on count as this process's memory.
-            mapped = self._mapped(number)[start - self._starts[number] : end - self._starts[number]]
-            found[place : place + end - start] = torch.from_numpy(np.asarray(mapped))
+            here = slice(start - self._starts[number], end - self._starts[number])
+            found.numpy()[place : place + end - start] = self._mapped(number)[here]
             start = end
         return found
 
     def _mapped(self, number: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         shape = (self._starts[number + 1] - self._starts[number], self._width)
-        # Copy on write, never written: torch wants memory that could be.
-        return np.memmap(self._files[number], np.float32, "c", shape=shape)
+        return np.memmap(self._files[number], np.float32, "r", shape=shape)
 
 
 class RowsWriter:

@@ -114,7 +114,10 @@ def information(
         scale, mixture = _fitted(values, samples, low, high, sets, (tolerance, iterations, floor), group)
         for part in slices(len(values), _STEP):
             posterior[part] = _log_joint(scale(values[part]), mixture).softmax(dim=0).T.float()
-    return Information(_first_largest(posterior), posterior)
+    level = torch.empty(len(values), dtype=torch.int64, device=values.device)
+    for part in slices(len(values), _STEP):
+        level[part] = _first_largest(posterior[part])
+    return Information(level, posterior)
 
 
 def _fitted(
