@@ -1,11 +1,14 @@
 """A training step: the published way, as written here, recorded here, and the bare recorded step, in one process.
 
 python benchmarks/step.py [--device cuda --backbone densenet121 --sizes 512x16,512x64,224x128,64x256 --json step.json]
+                          [--precision auto|32|bf16-mixed] [--far]
 
 The published way, from its description: half precision (fp16) autocast with loss scaling on a GPU, NCHW, an unused
 forward pass of the averaged copy, the copy moved tensor by tensor. It is given float images that lie on the device.
 *Ours* goes from uint8 images in the store through gathering, augmentation, loss, Adam and averaging, as ``acpl train``
-does. *Bare* is the recorded forward, backward, Adam and averaging alone, on one batch that never changes.
+does; with --far also from a store that stays on the host, as one does that is larger than the device's share: threads
+read ahead into pinned memory and copies overlap with the steps. *Bare* is the recorded forward, backward, Adam and
+averaging alone, on one batch that never changes.
 The floor: the operations of the convolutions and products over what a large product reaches here, and the bytes that
 the operations read and write, each by itself, over what a copy reaches.
 """
@@ -29,6 +32,7 @@ from acpl.config import Config
 from acpl.data.pools import Pools
 from acpl.data.store import ImageStore
 from acpl.engine.device import Device
+from acpl.engine.feed import FarFeed
 from acpl.engine.recording import CudaRecording, Repeated
 from acpl.engine.step import TrainingStep, Workbench, epoch_order, fresh_optimiser
 from acpl.models import Classifier, WeightAverage, build_classifier, classification_loss
@@ -70,10 +74,14 @@ def published_step(backbone: str, size: int, batch: int, device: torch.device) -
     return step
 
 
-def our_step(backbone: str, size: int, batch: int, device: Device, graphs: bool) -> tuple[Callable[[], None], int]:
+def our_step(
+    backbone: str, size: int, batch: int, device: Device, graphs: bool, far: bool = False
+) -> tuple[Callable[[], None], int]:
     """Some steps as ``acpl train`` takes them, and how many."""
     ids = torch.arange(IMAGES)
-    store = ImageStore(ids, torch.randint(256, (IMAGES, 3, size, size), dtype=torch.uint8)).on(device.torch)
+    store = ImageStore(ids, torch.randint(256, (IMAGES, 3, size, size), dtype=torch.uint8))
+    if not far:
+        store = store.on(device.torch)
     targets = (torch.rand(IMAGES, CLASSES) < 0.1).float()
     pools = Pools(ids, targets, ids[:0])
 
@@ -91,9 +99,11 @@ def our_step(backbone: str, size: int, batch: int, device: Device, graphs: bool)
     stage = method.stage(0)
     assert stage is not None
     step = TrainingStep(bench, method, stage, fresh_optimiser(method, config, device))
+    if far:  # on a CPU the store always lies there, and this feed must be asked for
+        step._feed = FarFeed(store, device.torch)
     method.networks().trained.train()
     step.begin_stage(stage)
-    steps = 10
+    steps = 50 if far and device.torch.type == "cuda" else 10  # enough that the first reads do not count much
 
     def some() -> None:
         order = epoch_order(stage.draws["labelled"], steps, torch.Generator().manual_seed(0))
@@ -156,9 +166,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--backbone", default="densenet121" if torch.cuda.is_available() else "small")
     parser.add_argument("--sizes", default="512x16,512x64,224x128,64x256" if torch.cuda.is_available() else "64x32")
+    parser.add_argument("--precision", default="auto", choices=("auto", "32", "bf16-mixed"))
+    parser.add_argument("--far", action="store_true", help="also from a store that stays on the host")
     parser.add_argument("--json")
     asked = parser.parse_args()
-    device = Device.choose(asked.device, "auto")
+    device = Device.choose(asked.device, asked.precision)
     products, copies = ceilings(device.torch, torch.bfloat16 if device.mixed else torch.float32)
     rows, numbers = [], []
     for text in asked.sizes.split(","):
@@ -166,8 +178,9 @@ def main() -> None:
         times = {
             "published": seconds(published_step(asked.backbone, size, batch, device.torch), device.torch, repeats=9)
         }
-        for name, graphs in (("eager", False), ("ours", True)):
-            some, steps = our_step(asked.backbone, size, batch, device, graphs)
+        ways = [("eager", False, False), ("ours", True, False), *([("far", True, True)] if asked.far else [])]
+        for name, graphs, far in ways:
+            some, steps = our_step(asked.backbone, size, batch, device, graphs, far)
             times[name] = seconds(some, device.torch, warm=2) / steps
         times["bare"] = seconds(bare_step(asked.backbone, size, batch, device), device.torch, warm=5, repeats=15)
         operations, moved = floor(asked.backbone, size, batch, device)
@@ -181,6 +194,7 @@ def main() -> None:
                 f"{rate['ours'] / rate['bare']:.0%}",
                 f"{1e3 * times['ours']:.1f}",
                 f"{1e3 * least[0]:.1f} / {1e3 * least[1]:.1f}",
+                *([f"{rate['far']:,.0f} ({rate['far'] / rate['ours']:.0%})"] if asked.far else []),
             ]
         )
         numbers.append(
@@ -196,10 +210,13 @@ def main() -> None:
         )
         print(rows[-1], flush=True)
     headings = ["step", "published", "ours, eager", "**ours**", "bare", "ours / published", "ours / bare"]
-    print(f"\n{asked.backbone}, images/s; {machine(device.torch)}")
+    precision = "bf16-mixed" if device.mixed else "32"
+    print(f"\n{asked.backbone}, {precision}, images/s; {machine(device.torch)}")
     print(f"product {products / 1e9:,.0f} G/s, copy {copies / 1e9:,.0f} GB/s\n")
-    print(table([*headings, "ms a step", "floor, ms: operations / bytes"], rows))
-    write_json(asked.json, {"machine": machine(device.torch), "backbone": asked.backbone, "rows": numbers})
+    headings += ["ms a step", "floor, ms: operations / bytes", *(["from the host (of ours)"] if asked.far else [])]
+    print(table(headings, rows))
+    about = {"machine": machine(device.torch), "backbone": asked.backbone, "precision": precision}
+    write_json(asked.json, {**about, "rows": numbers})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from acpl.functional.rows import measured
 from acpl.functional.scores import ExactScores, RoundedScores
 
 BOTH = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-LITTLE = 1  # bytes: so short of memory, every pair is ranked
+LITTLE = 1  # bytes: so short of memory, every pair is ranked, one at a time
+SHORT = 2**16  # bytes: too few for the anchors, so that every pair is ranked here, too
 
 
 def always(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,10 +45,16 @@ def two_bundles(rows: int, seed: int) -> Tensor:
     return side * direction + 1e-3 * torch.randn(rows, 64, generator=generator)
 
 
-def same(found: MutualNearest, expected: MutualNearest) -> bool:
+def steps(rows: int, features: int, seed: int) -> Tensor:
+    """Rows of ones, then zeros: centred, their partial sums go far up and down again, and float32 errs most."""
+    ends = torch.randint(1, features, (rows, 1), generator=torch.Generator().manual_seed(seed))
+    return (torch.arange(features) < ends).float()
+
+
+def same(found: MutualNearest, expected: MutualNearest, tolerance: float = 5e-7) -> bool:
     assert torch.equal(found.forward, expected.forward)
     assert torch.equal(found.backward, expected.backward)
-    torch.testing.assert_close(found.similarity, expected.similarity, rtol=0, atol=5e-7)
+    torch.testing.assert_close(found.similarity, expected.similarity, rtol=0, atol=tolerance)
     return True
 
 
@@ -78,7 +85,7 @@ def test_where_bfloat16_cannot_tell_neighbours_apart_the_answer_is_still_exact(
     expected = brute_force(queries, anchors, 10)
     assert not all(set(e) <= set(b) for e, b in zip(expected.forward.tolist(), best.tolist(), strict=True))
     always(torch.bfloat16, monkeypatch)
-    assert same(mutual_nearest(queries, anchors, 10), mutual_nearest(queries, anchors, 10, block_bytes=LITTLE))
+    assert same(mutual_nearest(queries, anchors, 10), mutual_nearest(queries, anchors, 10, block_bytes=SHORT))
 
 
 @BOTH
@@ -97,7 +104,15 @@ def test_a_few_doubtful_rows_are_ranked_over_all_pairs(dtype: torch.dtype, monke
     assert 2 <= chosen[0] < 200
     assert found.forward[[3, 77]].tolist() == [list(range(10))] * 2
     monkeypatch.undo()
-    assert same(found, mutual_nearest(queries, anchors, 10, block_bytes=LITTLE))
+    assert same(found, mutual_nearest(queries, anchors, 10, block_bytes=SHORT))
+
+
+@BOTH
+def test_the_order_is_exact_where_float32_sums_err_most(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, anchors = steps(400, 1024, 1), steps(900, 1024, 2)
+    expected = mutual_nearest(queries, anchors, 100, block_bytes=2**8 * SHORT)
+    always(dtype, monkeypatch)
+    assert same(mutual_nearest(queries, anchors, 100), expected, tolerance=4e-6)
 
 
 @BOTH
@@ -151,6 +166,7 @@ def test_precision_is_lowered_only_where_that_pays(monkeypatch: pytest.MonkeyPat
 def test_float32_that_is_silently_lowered_is_found_out(
     digits: torch.dtype, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pairs, "prepared", lambda columns: columns)
     monkeypatch.setattr(pairs, "product", lambda rows, columns: rows.to(digits).float() @ columns.to(digits).float().T)
     assert pairs.float32_is_float32() == full
     many = measured("rows", torch.rand(3000, 300), 2**20)

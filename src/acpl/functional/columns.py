@@ -1,7 +1,10 @@
 """The queries that score best for every anchor so far, while queries pass by in blocks."""
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from acpl.functional.selection import largest, true_places
 
 
 class BestOfColumns:
@@ -23,7 +26,7 @@ class BestOfColumns:
     def add(self, score: Tensor, first: int) -> None:
         """Take in a block ``(rows, columns)`` whose first row has the number ``first``."""
         if score.is_cuda or not self._append(score, first):
-            best, row = score.T.contiguous().topk(min(self._width, len(score)), dim=1, sorted=False)
+            best, row = self._largest(score.T.contiguous(), min(self._width, len(score)))
             self._select(best, row + first)
 
     def best(self) -> tuple[Tensor, Tensor]:
@@ -33,15 +36,18 @@ class BestOfColumns:
 
     def _append(self, score: Tensor, first: int) -> bool:
         """Append what exceeds its column's least score, if there is room; say whether there was."""
+        if len(score) > self._room and not self._filled.any():
+            return False
         for _ in range(2):
-            row, column = (score > self._least).nonzero(as_tuple=True)
+            places = true_places(score > self._least)
+            row, column = places // score.shape[1], places % score.shape[1]
             count = torch.bincount(column, minlength=len(self._filled))
             if int((self._filled + count).max()) <= self._room:
                 break
             if int(count.max()) > self._room - self._width:
                 return False
             self._select(self._score[:, :0], self._index[:, :0])
-        order = column.argsort()
+        order = _sorted_order(column)
         row, column = row[order], column[order]
         place = torch.arange(len(row)) - (count.cumsum(0) - count)[column] + self._filled[column]
         self._score[column, place] = score[row, column]
@@ -50,9 +56,20 @@ class BestOfColumns:
         return True
 
     def _select(self, score: Tensor, index: Tensor) -> None:
-        kept, place = torch.cat((self._score, score), dim=1).topk(self._width, dim=1, sorted=False)
+        kept, place = self._largest(torch.cat((self._score, score), dim=1), self._width)
         self._index[:, : self._width] = torch.cat((self._index, index), dim=1).gather(1, place)
         self._score[:, : self._width] = kept
         self._score[:, self._width :] = -torch.inf
         self._filled.fill_(self._width)
-        self._least = kept.amin(dim=1)
+        self._least = self._score[:, : self._width].amin(dim=1)
+
+    @staticmethod
+    def _largest(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        return score.topk(count, dim=1, sorted=False) if score.is_cuda else largest(score.float(), count)
+
+
+def _sorted_order(column: Tensor) -> Tensor:
+    """Return the order that sorts column numbers; NumPy sorts those of 16 bits digit by digit."""
+    numbers = column.numpy()
+    narrow = numbers.astype(np.uint16) if len(numbers) and numbers.max() < 2**16 else numbers
+    return torch.from_numpy(np.argsort(narrow, kind="stable"))

@@ -18,6 +18,9 @@ _FEW = 4 * CELLS
 # Samples whose posteriors are computed at a time.
 _STEP = 2**20
 
+# How many of them are averaged in float64 at a time: the sums are the same.
+_SIMILARITIES = 2**20
+
 
 class Information(NamedTuple):
     """The information level of every sample and the posterior it was read from."""
@@ -45,7 +48,9 @@ def density(similarity: Tensor) -> Tensor:
         raise ValueError(f"similarity must be (samples, k), k at least 1, got shape {tuple(similarity.shape)}")
     if not similarity.is_floating_point():
         raise TypeError(f"similarity must be floating point, got {similarity.dtype}")
-    mean = similarity.detach().mean(dim=1, dtype=torch.float64).float()
+    step = max(1, _SIMILARITIES // similarity.shape[1])
+    parts = torch.split(similarity.detach(), step)  # float64 of all would be twice as large as what was given
+    mean = torch.cat([part.mean(dim=1, dtype=torch.float64).float() for part in parts])
     bad = int((~mean.isfinite()).sum())
     if bad:
         raise ValueError(f"similarity must be finite, got NaN or infinity in {bad} of {len(mean)} rows")

@@ -265,9 +265,9 @@ def _by_scores(
     best: BestOfColumns | None = None
     for part in slices(queries, _block_rows(scores, anchors, columns.features.shape[1], block_bytes, device)):
         score = scores.block(part)
-        kept, place = score.topk(candidates, dim=1, sorted=False)
-        ranks = scores.rank_anchors(part, kept, place)[:, :width]
-        similarity[part], index[part] = ranking.similarity_of(ranks), ranking.index_of(ranks)
+        kept, place = scores.best(score, candidates)
+        ranked = scores.rank_anchors(part, kept, place)
+        similarity[part], index[part] = (each[:, :width] for each in ranked)
         kth = similarity[part, -1:]
         if candidates < anchors:
             certain[part] = scores.anchors_below(kth, kept.amin(dim=1, keepdim=True)).flatten()
@@ -302,10 +302,10 @@ def _nearest_queries(
     # A candidate may need its query's features in float64.
     step = max(1, block_bytes // (kept.shape[1] * (columns.features.shape[1] * BYTES_PER_FEATURE // 8 + 64)))
     for part in slices(anchors, step):
-        ranks = scores.rank_queries(part, kept[part], row[part])
-        backward[part] = ranking.index_of(ranks[:, :width])
+        close, ranked = scores.rank_queries(part, kept[part], row[part])
+        backward[part] = ranked[:, :width]
         if kept.shape[1] < queries:
-            kth = ranking.similarity_of(ranks[:, width - 1 : width])
+            kth = close[:, width - 1 : width]
             certain[part] = scores.queries_below(part, kth, kept[part].amin(dim=1, keepdim=True)).flatten()
     doubtful = (~certain).nonzero().flatten()
     for part in slices(len(doubtful), _rows_of_ranks(width, block_bytes)):

@@ -6,6 +6,8 @@ Such ranks are unique and sort as the contract says: by descending similarity, t
 import torch
 from torch import Tensor
 
+from acpl.functional.selection import sorted_rows
+
 WORST = torch.iinfo(torch.int64).min
 
 _INDEX_MASK = 2**32 - 1
@@ -28,7 +30,13 @@ def index_of(ranks: Tensor) -> Tensor:
 
 def best_first(ranks: Tensor) -> Tensor:
     """Return each row's ranks sorted, the best first."""
-    return ranks.sort(dim=1, descending=True).values
+    return sorted_rows(ranks)
+
+
+def in_order(similarity: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Return similarities and indices ``(rows, candidates)``, the best of each row first."""
+    ranks = best_first(pack(similarity, index))
+    return similarity_of(ranks), index_of(ranks)
 
 
 def _flip_negative(bits: Tensor) -> Tensor:
