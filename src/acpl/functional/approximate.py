@@ -22,7 +22,7 @@ from acpl.functional.rows import Rows, measured
 # Faiss asks for so many points a cell to learn its centre from.
 _POINTS_A_CELL = 39
 # Of the cells, one in so many is looked into.
-_CELLS_PER_PROBE = 4
+_CELLS_PER_PROBE = 8
 
 
 class ApproximateSurvey:
