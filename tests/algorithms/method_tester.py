@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from acpl import algorithms
-from acpl.algorithms.contract import Averaged, Batch, Context, Method, Samples, Schedule, Stage, Views
+from acpl.algorithms.contract import Averaged, Batch, Context, Method, Samples, Schedule, Share, Stage, Views
 from acpl.data.pools import Pools
 from acpl.errors import UserError
+from acpl.functional.group import ALONE, Group
 from acpl.models import Classifier, WeightAverage, build_classifier, classification_loss, probabilities
 from acpl.task import Task
 
@@ -19,8 +20,8 @@ CLASSES, LABELLED, UNLABELLED, SIZE = 3, 12, 40, 32
 class Eye:
     """The engine's look at tiny images, in one batch."""
 
-    def __init__(self, images: torch.Tensor, task: Task) -> None:
-        self.images, self.task = images, task
+    def __init__(self, images: torch.Tensor, task: Task, group: Group = ALONE) -> None:
+        self.images, self.task, self.group = images, task, group
 
     def __call__(self, network: Classifier, ids: torch.Tensor) -> Views:
         network.eval()
@@ -29,6 +30,11 @@ class Eye:
         network.train()
         return Views(out.features, probabilities(out.logits, self.task))
 
+    def share(self, network: Classifier, ids: torch.Tensor) -> Share:
+        whole = self(network, ids)  # one batch whatever the group: the same bits
+        own = torch.arange(len(ids)).tensor_split(self.group.size)[self.group.rank]
+        return Share(ids[own], Views(whole.features[own], whole.probabilities[own]))
+
     def best(self) -> Classifier | None:
         return None
 
@@ -36,7 +42,7 @@ class Eye:
 class World:
     """A method on a tiny set whose unlabelled samples have no label to be read."""
 
-    def __init__(self, name: str, task: Task, device: str = "cpu", **settings: Any) -> None:
+    def __init__(self, name: str, task: Task, device: str = "cpu", *, group: Group = ALONE, **settings: Any) -> None:
         self.device = device
         generator = torch.Generator().manual_seed(0)
         torch.manual_seed(0)
@@ -55,8 +61,9 @@ class World:
             fraction=0.2,
             seed=0,
             build=self._build,
+            group=group,
         )
-        self.look = Eye(self.images, task)
+        self.look = Eye(self.images, task, group)
         found = algorithms.find(name)
         self.method: Method = found(found.Settings.parse(settings), context)
 

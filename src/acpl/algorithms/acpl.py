@@ -7,6 +7,7 @@ whose docstring says "the published code" switch on one departure of it each.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from math import ceil
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -29,9 +30,14 @@ from acpl.algorithms.contract import (
     single_draw,
 )
 from acpl.algorithms.mixing import beta_draws, mixed_pairs
+from acpl.algorithms.surroundings import Surroundings, surroundings
+from acpl.functional.sums import exact_sum
 from acpl.models import Classifier, classification_loss
 from acpl.settings import Section
 from acpl.task import Task
+
+# Of larger pools the stage's table holds so many evenly spread samples.
+RECORDED = 1_000_000
 
 
 class ACPLSettings(BudgetSettings):
@@ -66,12 +72,17 @@ class ACPLSettings(BudgetSettings):
     """EM steps at most; the published code stops at 20."""
     mixture_tolerance: PositiveFloat = 1e-6
     """EM ends when the mean log-likelihood gains less; the published code's is 0.01."""
+    neighbours_by: Literal["exact", "ivf"] = "exact"
+    """``ivf``: an inverted file finds most neighbours among very many anchors at a fraction of the cost (extra
+    ``faiss``); a sample's recall, and the share of it that exact neighbours would select otherwise, are reported."""
     snapshots: bool = False
     """Keep the predictor after every stage, not after the warm-up alone: so that what choosing among them is worth can
     be judged when training is over."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.neighbours_by == "ivf" and find_spec("faiss") is None:
+            raise ValueError("neighbours_by 'ivf' needs the package faiss-cpu: pip install 'acpl[faiss]'")
         if self.select == "medium" and self.sets != 3:
             raise ValueError(f"select 'medium' needs sets to be 3, but it is {self.sets}")
         if self.pseudo_label == "mixup" and self.loss == "union":
@@ -210,61 +221,78 @@ class ACPL(StepByStep):
         return best or self._networks.predictor
 
     def _select(self, index: int, look: Look) -> Record:
-        settings, pools = self.settings, self.pools
+        settings, pools, group, k = self.settings, self.pools, self.context.group, self.neighbours()
         network = self._network_for_features(look)
-        unlabelled, anchors = look(network, pools.unlabelled), look(network, pools.anchors)
-        device = unlabelled.features.device
+        unlabelled, anchors = look.share(network, pools.unlabelled), look.share(network, pools.anchors)
+        features, device = anchors.views.features[:], anchors.views.features[:0].device
+        anchor_labels = pools.targets(pools.anchors).to(device)
+        approximate = settings.neighbours_by == "ivf"
+        found = surroundings(unlabelled.views.features, features, anchor_labels, k, group, approximate=approximate)
+        density, level, chosen = self._chosen(found.density)
 
-        found = functional.mutual_nearest(unlabelled.features, anchors.features, self.neighbours())
-        similarity, forward, backward = found
-        nearest = pools.anchors[forward[:, :3].cpu()]
-        density = functional.density(similarity)
+        model = unlabelled.views.probabilities[:].to(device)
+        labels = self.refined(self._pseudo_labels(index, model, found.labels, density))
+        candidates = torch.nonzero(chosen).flatten()
+        linked = found.connections(candidates)
+        joins = torch.ones_like(linked, dtype=torch.bool)
+        if settings.purification:
+            joins = functional.purify(linked, group=group)
+
+        own = unlabelled.ids
+        ids = torch.where(chosen, own.to(device), -1)[candidates]
+        pools.select(group.gather(ids).cpu(), group.gather(labels[candidates]).cpu())
+        pools.join_anchors(group.gather(ids[joins]).cpu())
+
+        positive = self._positive(labels)[:, None]
+        summary = {
+            "selected": len(pools.selected),
+            "anchors": len(pools.anchors),
+            "left": found.count - len(pools.selected),
+            "positives_selected": float(exact_sum(positive[candidates], torch.ones_like(positive[candidates]), group))
+            / (len(pools.selected) or float("nan")),
+            "positives_pool": float(exact_sum(positive, torch.ones_like(positive), group)) / found.count,
+        }
+        if approximate:
+            summary |= self._against_exact(found, features, chosen)
+        columns = {
+            "id": own,
+            "density": density,
+            "information": level,
+            "model": model,
+            "neighbours": found.labels,
+            "selected": chosen,
+            "pseudo_label": torch.where(chosen[:, None], labels, torch.nan),
+            "connections": torch.full_like(level, -1).index_put((candidates,), linked),
+            "joined_anchors": torch.zeros_like(chosen).index_put((candidates,), joins),
+            **{f"nearest_{place + 1}": pools.anchors[rows.cpu().long()] for place, rows in enumerate(found.nearest.T)},
+        }
+        step = -(-found.count // RECORDED)
+        shown = slice(-found.first % step, None, step)
+        return Record(summary, {name: group.gather(values[shown].to(device)) for name, values in columns.items()})
+
+    def _chosen(self, density: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(n,) each, of the own samples: the density as it is used, the information level, and who is selected."""
+        settings, group = self.settings, self.context.group
         if settings.density == "min-max":
-            density = functional.min_max(density)
+            density = functional.min_max(density, group=group)
         level = functional.information(
             density,
             settings.sets,
             iterations=settings.mixture_iterations,
             tolerance=settings.mixture_tolerance,
+            group=group,
         ).level
         if settings.high_component == "minimum" and settings.select == "high":
-            chosen = level == functional.level_of_minimum(density, level)
-        else:
-            chosen = functional.select(level, settings.sets, settings.select)
+            return density, level, level == functional.level_of_minimum(density, level, group=group)
+        return density, level, functional.select(level, settings.sets, settings.select)
 
-        neighbours = functional.neighbour_labels(forward, pools.targets(pools.anchors).to(device))
-        labels = self.refined(self._pseudo_labels(index, unlabelled.probabilities, neighbours, density))
-        candidates = torch.nonzero(chosen).flatten()
-        linked = functional.connections(forward[candidates], backward, candidates)
-        joins = functional.purify(linked) if settings.purification else torch.ones_like(linked, dtype=torch.bool)
-
-        ids = pools.unlabelled
-        pools.select(ids[candidates.cpu()], labels[candidates].cpu())
-        pools.join_anchors(ids[candidates[joins].cpu()])
-
-        links = torch.full((len(ids),), -1, device=device).index_put((candidates,), linked)
-        joined = torch.zeros_like(chosen).index_put((candidates,), joins)
-        positive = self._positive(labels)
-        summary = {
-            "selected": len(pools.selected),
-            "anchors": len(pools.anchors),
-            "left": len(ids) - len(pools.selected),
-            "positives_selected": positive[chosen].mean().item() if len(candidates) else float("nan"),
-            "positives_pool": positive.mean().item(),
-        }
-        columns = {
-            "id": ids,
-            "density": density,
-            "information": level,
-            "model": unlabelled.probabilities,
-            "neighbours": neighbours,
-            "selected": chosen,
-            "pseudo_label": torch.where(chosen[:, None], labels, torch.nan),
-            "connections": links,
-            "joined_anchors": joined,
-            **{f"nearest_{place + 1}": anchor for place, anchor in enumerate(nearest.T)},
-        }
-        return Record(summary, columns)
+    def _against_exact(self, found: Surroundings, anchors: Tensor, chosen: Tensor) -> dict[str, float]:
+        """How many of a sample's exact neighbours were found, and how much of it they would select otherwise."""
+        rows, group = found.sample(), self.context.group
+        exact, recall = found.against_exact(rows, anchors, self.neighbours())
+        other = self._chosen(found.density.index_put((rows,), exact))[2]
+        changed = group.sum(torch.stack([(other != chosen)[rows].sum(), torch.tensor(len(rows), device=rows.device)]))
+        return {"recall": recall, "changed": float(changed[0] / changed[1])}
 
     def _pseudo_labels(self, index: int, model: Tensor, neighbours: Tensor, density: Tensor) -> Tensor:
         match self.settings.pseudo_label:
@@ -275,7 +303,11 @@ class ACPL(StepByStep):
             case "random-weight":
                 generator = torch.Generator().manual_seed(self.context.seed * 1000 + index)
                 return functional.random_mixup(
-                    model, neighbours, concentration=self.settings.concentration, generator=generator
+                    model,
+                    neighbours,
+                    concentration=self.settings.concentration,
+                    generator=generator,
+                    group=self.context.group,
                 )
             case _:
                 return model

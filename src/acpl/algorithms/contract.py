@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from acpl.data.augment import View
 from acpl.data.pools import Pools
 from acpl.functional.group import ALONE, Group
+from acpl.functional.survey import Source
 from acpl.models import Classifier, WeightAverage
 from acpl.settings import Section
 from acpl.task import Task
@@ -122,13 +123,22 @@ class Views(NamedTuple):
     """(n, classes)"""
 
 
+class StoredViews(NamedTuple):
+    """The same of more samples than memory holds: rows that are read when they are asked for."""
+
+    features: Source
+    """(n, features)"""
+    probabilities: Source
+    """(n, classes)"""
+
+
 class Share(NamedTuple):
     """This process's part of some samples, as it alone has looked at them."""
 
     ids: Tensor
     """(m,): consecutive ones of those that were asked for; none where there are more processes than batches."""
-    views: Views
-    """(m, …), on the device."""
+    views: Views | StoredViews
+    """(m, …), on the device, or stored."""
 
 
 class Look(Protocol):

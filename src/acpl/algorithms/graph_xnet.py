@@ -41,17 +41,20 @@ class GraphXNet(Rounds):
 
     def guess(self, index: int, look: Look) -> Guess:
         """All unlabelled images, labelled by the graph."""
-        pools = self.context.pools
-        ids = torch.cat([pools.labelled, pools.unlabelled])
-        features = look(self._networks.predictor, ids).features
+        pools, group = self.context.pools, self.context.group
+        everyone = torch.cat([pools.labelled, pools.unlabelled])
+        share = look.share(self._networks.predictor, everyone)
+        features = share.views.features[:].to(self._networks.device)
         labels = pools.targets(pools.labelled).to(features.device)
-        seeds = torch.zeros(len(ids), 2 * labels.shape[1], device=features.device)
-        seeds[: len(labels)] = torch.cat([labels, 1 - labels], dim=1)
-        graph = functional.affinity(features, self.settings.k, self.settings.power)
-        reached = functional.spread(graph, seeds, self.settings.alpha)[len(labels) :]
+        known = torch.isin(share.ids, pools.labelled).to(features.device)
+        own = pools.targets(share.ids[known.cpu()]).to(features.device)
+        seeds = torch.zeros(len(share.ids), 2 * labels.shape[1], device=features.device)
+        seeds[known] = torch.cat([own, 1 - own], dim=1)
+        graph = functional.affinity(features, self.settings.k, self.settings.power, group=group)
+        reached = functional.spread(graph, seeds, self.settings.alpha, group=group)[~known]
         present, absent = reached.chunk(2, dim=1)
         both = present + absent
-        share = torch.where(both > 0, present / both.clamp_min(1e-30), labels.mean(dim=0))
+        targets = torch.where(both > 0, present / both.clamp_min(1e-30), labels.mean(dim=0))
         if self.context.task is Task.MULTI_CLASS:
-            share = share / share.sum(dim=1, keepdim=True).clamp_min(1e-30)
-        return Guess(pools.unlabelled, share.clamp(0, 1).cpu())
+            targets = targets / targets.sum(dim=1, keepdim=True).clamp_min(1e-30)
+        return Guess(pools.unlabelled, group.gather(targets.clamp(0, 1)).cpu())

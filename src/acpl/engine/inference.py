@@ -1,15 +1,17 @@
 """A network's word on many images, without augmentation."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from acpl.algorithms.contract import Views
+from acpl.algorithms.contract import StoredViews, Views
 from acpl.data.augment import normalise
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
 from acpl.engine.device import Device
+from acpl.engine.feature_shards import is_too_large, stored
 from acpl.engine.feed import feed_for
 from acpl.engine.recording import Recording, Repeated
 from acpl.models import Classifier, probabilities
@@ -54,22 +56,33 @@ class Inference:
     @torch.no_grad()
     def __call__(self, ids: Tensor, progress: Progress = nothing) -> Views:
         """In the order of ``ids``."""
+        found = list(self._views(ids, progress))
+        if not found:
+            head = self.network.head
+            return Views(head.weight.new_empty(0, head.in_features), head.weight.new_empty(0, head.out_features))
+        return Views(*(torch.cat(parts)[: len(ids)] for parts in zip(*found, strict=True)))
+
+    @torch.no_grad()
+    def share(self, ids: Tensor, beside: Path, progress: Progress = nothing) -> Views | StoredViews:
+        """The same, in files beside a run's where it would take too much of the memory."""
+        if is_too_large(len(ids), self.network.head.in_features, self._device.torch):
+            return stored(self._views(ids, progress), len(ids), beside)
+        return self(ids, progress)
+
+    def _views(self, ids: Tensor, progress: Progress) -> Iterator[Views]:
+        """Batch by batch; the last one may be filled up."""
         self._store.require(ids)
         training = self.network.training
         self.network.eval()
         missing = -len(ids) % BATCH if self._fills_up else 0
         padded = torch.cat([ids, ids[-1:].expand(missing)])
-        whole = len(padded) // BATCH * BATCH
-        found: list[Views] = []
+        whole, seen = len(padded) // BATCH * BATCH, 0
         for orders in (padded[:whole].view(-1, BATCH), padded[whole:].view(1, -1)):
             for views in self._batches(orders):
-                found.append(views)
-                progress("looking at images", min(len(found) * BATCH, len(ids)), len(ids))
+                yield views
+                seen = min(seen + BATCH, len(ids))
+                progress("looking at images", seen, len(ids))
         self.network.train(training)
-        if not found:
-            head = self.network.head
-            return Views(head.weight.new_empty(0, head.in_features), head.weight.new_empty(0, head.out_features))
-        return Views(*(torch.cat(parts)[: len(ids)] for parts in zip(*found, strict=True)))
 
     def _batches(self, orders: Tensor) -> Iterator[Views]:
         if orders.numel() == 0:

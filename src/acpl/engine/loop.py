@@ -5,7 +5,7 @@ import gc
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,14 +162,26 @@ class Trainer:
     def share(self, network: Classifier, ids: Tensor) -> Share:
         """What ``network`` says of this process's part of these samples."""
         rows = share_of(len(ids), self.processes.rank, self.processes.size)
-        views = self._own_views(network, ids)
+        with self._random_apart():
+            views = self._inference(network).share(ids[rows], self.folder.path, self.monitor.progress)
         if self._seen is not None:
             kept = torch.linspace(0, len(ids) - 1, min(SAMPLE, len(ids))).long()
             own = kept[(kept >= rows.start) & (kept < rows.stop)] - rows.start
-            self._seen.note(ids[kept], self.processes.gather(views.features[own.to(views.features.device)]))
+            noted = views.features[own].to(self.bench.device.torch)
+            self._seen.note(ids[kept], self.processes.gather(noted))
         return Share(ids[rows], views)
 
     def _own_views(self, network: Classifier, ids: Tensor) -> Views:
+        own = ids[share_of(len(ids), self.processes.rank, self.processes.size)]
+        with self._random_apart():
+            return self._inference(network)(own, self.monitor.progress)
+
+    def _random_apart(self) -> AbstractContextManager[None]:
+        if self.processes.size == 1:
+            return nullcontext()
+        return _random_apart(self.bench.device.torch, self.processes.rank)
+
+    def _inference(self, network: Classifier) -> Inference:
         known = [inference for inference in self._inferences if inference.network is network]
         if not known:
             bench = self.bench
@@ -185,11 +197,7 @@ class Trainer:
                 )
             ]
             self._inferences = [*known, *self._inferences][:_NETWORKS]
-        if self.processes.size == 1:
-            return known[0](ids, self.monitor.progress)
-        own = ids[share_of(len(ids), self.processes.rank, self.processes.size)]
-        with _random_apart(self.bench.device.torch, self.processes.rank):
-            return known[0](own, self.monitor.progress)
+        return known[0]
 
     def on_validation(self, network: Classifier) -> tuple[Floats, Floats]:
         """Truth and what ``network`` says of the validation images, both (images, classes)."""
@@ -410,7 +418,7 @@ def _stage_line(name: str, summary: Mapping[str, float], score: float) -> str:
     for key, value in summary.items():
         if key.endswith("_pool"):
             parts[-1] += f" (pool {value:.1%})"
-        elif key.endswith("_selected"):
+        elif isinstance(value, float):  # a share; what is counted is whole
             parts.append(f"{key.removesuffix('_selected')} {value:.1%}")
         else:
             parts.append(f"{key} {int(value):>5}")

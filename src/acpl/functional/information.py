@@ -5,9 +5,18 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from acpl.functional.mixture import Mixture, fit
+from acpl.functional.group import ALONE, Group
+from acpl.functional.histogram import CELLS, Scale, distinct_quantiles, histogram
+from acpl.functional.mixture import Mixture, fit_cells, fit_each
+from acpl.functional.rows import slices
+
+# So few samples are not gathered in cells: EM goes over each.
+_FEW = 4 * CELLS
+# Samples whose posteriors are computed at a time.
+_STEP = 2**20
 
 # How many of them are averaged in float64 at a time: the sums are the same.
 _SIMILARITIES = 2**20
@@ -55,14 +64,16 @@ def information(
     tolerance: float = 1e-6,
     iterations: int = 500,
     floor: float = 1e-6,
+    group: Group = ALONE,
 ) -> Information:
     """Return each sample's information level: the component of a Gaussian mixture of the densities.
 
     This is ζ of equations 2 and 3. The mixture is fitted by expectation-maximisation in float64, from a
     fixed start (means at the ``(i + ½) / sets`` quantiles of the distinct densities, equal weights, one
     variance), and its components are ordered by mean: the *lower* the density, the *more* informative. The
-    answer is the same on every call, for every order of the samples, and for densities shifted or scaled. Of more
-    than 8,192 samples, neighbouring ones take each step together, which moves a posterior by some 1e-5.
+    answer is the same on every call, for every order of the samples and every division among processes, and for
+    densities shifted or scaled. Of more than 8,192 samples, neighbouring ones take each step together, which moves a
+    posterior by some 1e-5; a component too narrow for that has EM go over each sample, for which a group gathers them.
 
     Level ``sets - 1`` is taken only where its posterior is *strictly* the largest; on a tie the less
     informative level wins. Hence samples that are all equally dense, a single one among them, have a
@@ -76,6 +87,7 @@ def information(
         iterations: stop after so many steps at the latest, at least 1.
         floor: least variance of a component, as a fraction of the variance of all densities; relative because
             densities may spread over no more than 1e-3.
+        group: the processes that hold a part of the samples each; what comes back is for this one's.
 
     Returns:
         ``level``, int64 ``(samples,)``: 0 = least informative … ``sets - 1`` = most informative.
@@ -101,13 +113,38 @@ def information(
         raise ValueError(f"floor must be above 0, got {floor}")
 
     posterior = torch.full((len(values), sets), 1 / sets, dtype=torch.float32, device=values.device)
-    if len(values) > 0 and values.min() < values.max():
-        # Sorted, so that the order of the samples cannot reach the sums, not even their last bit.
-        ascending, order = values.double().sort(stable=True)
-        scaled = (ascending - ascending.mean()) / ascending.std(correction=0)
-        mixture = fit(scaled, _start(scaled, sets), tolerance, iterations, floor)
-        posterior[order] = _log_joint(scaled, mixture).softmax(dim=0).T.float()
-    return Information(_first_largest(posterior), posterior)
+    samples = int(group.sum(torch.tensor([len(values)], device=values.device)))
+    low, high = _extremes(values, group)
+    if samples > 0 and low < high:
+        scale, mixture = _fitted(values, samples, low, high, sets, (tolerance, iterations, floor), group)
+        for part in slices(len(values), _STEP):
+            posterior[part] = _log_joint(scale(values[part]), mixture).softmax(dim=0).T.float()
+    level = torch.empty(len(values), dtype=torch.int64, device=values.device)
+    for part in slices(len(values), _STEP):
+        level[part] = _first_largest(posterior[part])
+    return Information(level, posterior)
+
+
+def _fitted(
+    values: Tensor, samples: int, low: Tensor, high: Tensor, sets: int, limits: tuple[float, int, float], group: Group
+) -> tuple[Scale, Mixture]:
+    """Return the mixture of all samples, and how they are scaled for it."""
+    if samples > _FEW:
+        gathered = histogram(values, low, high, group)
+        shares = [(2 * i + 1) / (2 * sets) for i in reversed(range(sets))]
+        middles = distinct_quantiles(values, gathered.scale, shares, group)
+        mixture = fit_cells(torch.from_numpy(gathered.cells()).to(values.device), _start(middles), *limits)
+        if mixture is not None:
+            return gathered.scale, _agreed(mixture, group)
+    # Sorted, so that the order of the samples cannot reach the sums, not even their last bit.
+    ascending = group.gather(values).double().sort().values
+    mean, deviation = ascending.mean(), ascending.std(correction=0)
+    scaled = (ascending - mean) / deviation
+    # Of the *distinct* values, since two components that start on one spot never part.
+    distinct = scaled[scaled.diff(prepend=scaled[:1] - 1) > 0]
+    places = [(2 * i + 1) * len(distinct) // (2 * sets) for i in reversed(range(sets))]
+    mixture = fit_each(scaled, _start(distinct[places].cpu().numpy()), *limits)
+    return Scale(mean, torch.ones_like(mean), 0.0, float(deviation)), _agreed(mixture, group)
 
 
 def select(level: Tensor, sets: int, which: Literal["low", "medium", "high"]) -> Tensor:
@@ -140,7 +177,7 @@ def select(level: Tensor, sets: int, which: Literal["low", "medium", "high"]) ->
     return level == 1
 
 
-def level_of_minimum(density: Tensor, level: Tensor) -> int:
+def level_of_minimum(density: Tensor, level: Tensor, *, group: Group = ALONE) -> int:
     """Return the level of the least dense sample: what the published code takes for high information.
 
     The paper's high level is the component of lowest *mean*; a wide component of a higher mean can capture
@@ -149,6 +186,7 @@ def level_of_minimum(density: Tensor, level: Tensor) -> int:
     Args:
         density: ``(samples,)``, floating point, finite, not empty. Equal minima: the first one's level.
         level: int64 ``(samples,)`` from :func:`information`.
+        group: the processes that hold a part of the samples each; the answer is the same on all.
 
     Example:
         >>> import torch
@@ -159,12 +197,17 @@ def level_of_minimum(density: Tensor, level: Tensor) -> int:
     values = _densities(density)
     if level.shape != values.shape:
         raise ValueError(f"level must have the shape of density, got {tuple(level.shape)} and {tuple(values.shape)}")
-    if len(values) == 0:
+    low, _ = _extremes(values, group)
+    if low == torch.inf:
         raise ValueError("density must have at least one sample, got none")
-    return int(level[(values == values.min()).nonzero()[0]])
+    # The first process that holds a minimum says its first one's level; the others hold their tongues.
+    here = (values == low).nonzero().flatten()[:1]
+    silent = level.new_full((), group.size)
+    first = group.least(silent if len(here) == 0 else torch.full_like(silent, group.rank))
+    return int(group.sum(level[here].sum() if first == group.rank else torch.zeros_like(silent)))
 
 
-def min_max(density: Tensor) -> Tensor:
+def min_max(density: Tensor, *, group: Group = ALONE) -> Tensor:
     """Return densities rescaled to [0, 1] over the set, as the published code does and the paper does not.
 
     The levels of :func:`information` stay as they are; the weights of informative mixup do not: the least
@@ -173,6 +216,7 @@ def min_max(density: Tensor) -> Tensor:
 
     Args:
         density: ``(samples,)``, floating point, finite. May be empty.
+        group: the processes that hold a part of the set each; what comes back is for this one's.
 
     Returns:
         float32 ``(samples,)`` in [0, 1].
@@ -184,10 +228,8 @@ def min_max(density: Tensor) -> Tensor:
         tensor([0.0000, 0.5000, 1.0000])
     """
     values = _densities(density)
-    if len(values) == 0:
-        return values
-    low, high = values.min().double(), values.max().double()
-    if low == high:
+    low, high = (end.double() for end in _extremes(values, group))
+    if low >= high:
         return torch.ones_like(values)
     return ((values.double() - low) / (high - low)).float()
 
@@ -204,15 +246,27 @@ def _densities(density: Tensor) -> Tensor:
     return values
 
 
-def _start(ascending: Tensor, sets: int) -> Mixture:
-    """Return the mixture that EM starts from, densest component first.
+def _agreed(mixture: Mixture, group: Group) -> Mixture:
+    """Return the first process's mixture: another processor, or number of threads, may differ in the last bit."""
+    parameters = torch.from_numpy(np.stack(mixture))
+    return Mixture(*group.sum(parameters if group.rank == 0 else torch.zeros_like(parameters)).numpy())
 
-    Quantiles of the *distinct* values, since two components that start on one spot never part.
-    """
-    distinct = ascending[ascending.diff(prepend=ascending[:1] - 1) > 0]
-    middles = [(2 * i + 1) * len(distinct) // (2 * sets) for i in reversed(range(sets))]
+
+def _extremes(values: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest of all samples; infinities where there are none."""
+    ends = values.new_full((2,), torch.inf)
+    if len(values):
+        low, high = values.aminmax()
+        ends = torch.stack((low, -high))
+    low, high = group.least(ends)
+    return low, -high
+
+
+def _start(means: NDArray[np.float64]) -> Mixture:
+    """Return the mixture that EM starts from, densest component first."""
+    sets = len(means)
     # A uniform spread cut into equal parts leaves each with 1 / sets² of its variance, which is 1.
-    return Mixture(np.full(sets, 1 / sets), distinct[middles].cpu().numpy(), np.full(sets, 1 / sets**2))
+    return Mixture(np.full(sets, 1 / sets), means, np.full(sets, 1 / sets**2))
 
 
 def _log_joint(values: Tensor, mixture: Mixture) -> Tensor:

@@ -1,8 +1,9 @@
-"""A Gaussian mixture of many sorted numbers, by expectation-maximisation on cells of neighbouring ones.
+"""A Gaussian mixture of many numbers, by expectation-maximisation on cells of neighbouring ones.
 
 A step of EM only needs sums over the samples, and neighbours have all but the same shares. So samples are first
-gathered in some thousand cells, each with its count, mean and variance: small enough for the processor's cache, so
-that a step takes some 50 µs, and for one kernel on a GPU (``mixture_kernel``), which takes all steps without the host.
+gathered in some thousand cells (``histogram``), each with its count, mean and variance: small enough for the
+processor's cache, so that a step takes some 50 µs, and for one kernel on a GPU (``mixture_kernel``), which takes all
+steps without the host.
 """
 
 import math
@@ -16,12 +17,7 @@ from torch import Tensor
 
 Array = NDArray[np.float64]
 
-# Cells are no wider than this share of the standard deviation and hold no more than 1 / _CELLS of the samples: they
-# are narrow where samples are many, hence where a component can be narrow. So few samples are not gathered at all.
-_WIDTH = 2.0**-6
-_CELLS = 2048
-_FEW = 4 * _CELLS
-# Most of a component's variance that may lie within cells; beyond that, EM goes over the samples themselves.
+# Most of a component's variance that may lie within cells.
 _WITHIN = 1e-3
 # Cells that one kernel holds.
 _LARGEST = 4096
@@ -35,8 +31,8 @@ class Mixture(NamedTuple):
     variance: Array
 
 
-def fit(ascending: Tensor, start: Mixture, tolerance: float, iterations: int, floor: float) -> Mixture:
-    """Return the mixture after EM, from the highest mean to the lowest.
+def fit_each(ascending: Tensor, start: Mixture, tolerance: float, iterations: int, floor: float) -> Mixture:
+    """Return the mixture after EM over every sample, from the highest mean to the lowest.
 
     Args:
         ascending: float64 ``(samples,)``, sorted, of variance 1.
@@ -45,31 +41,19 @@ def fit(ascending: Tensor, start: Mixture, tolerance: float, iterations: int, fl
         iterations: stop after so many steps at the latest.
         floor: least variance of a component.
     """
-    if len(ascending) > _FEW:
-        cells = _gather(ascending)
-        on_device = cells.is_cuda and cells.shape[1] <= _LARGEST and find_spec("triton") is not None
-        maximise = _maximise_on_device if on_device else _maximise
-        mixture, within = maximise(cells, start, tolerance, iterations, floor)
-        if within <= _WITHIN:
-            return mixture
-    return _maximise(_each(ascending), start, tolerance, iterations, floor)[0]
+    each = torch.stack((ascending, torch.ones_like(ascending), torch.zeros_like(ascending)))
+    return _maximise(each, start, tolerance, iterations, floor)[0]
 
 
-def _each(ascending: Tensor) -> Tensor:
-    """Return every sample as a cell of its own."""
-    return torch.stack((ascending, torch.ones_like(ascending), torch.zeros_like(ascending)))
+def fit_cells(cells: Tensor, start: Mixture, tolerance: float, iterations: int, floor: float) -> Mixture | None:
+    """Return the same over cells ``(3, cells)``; None where a component is too narrow for them.
 
-
-def _gather(ascending: Tensor) -> Tensor:
-    """Return the samples in cells ``(3, cells)``: mean, samples, sum of squared distances from the mean."""
-    most = -(-len(ascending) // _CELLS)
-    first = torch.arange(len(ascending), device=ascending.device) % most == 0
-    first[1:] |= (ascending / _WIDTH).floor_().diff() != 0
-    cell = first.cumsum(0) - 1
-    count = torch.bincount(cell)
-    mean = torch.segment_reduce(ascending, "mean", lengths=count, unsafe=True)
-    within = torch.segment_reduce((ascending - mean[cell]).square_(), "sum", lengths=count, unsafe=True)
-    return torch.stack((mean, count.double(), within))
+    A cell is its samples' mean, their number, and the sum of their squared distances from the mean.
+    """
+    on_device = cells.is_cuda and cells.shape[1] <= _LARGEST and find_spec("triton") is not None
+    maximise = _maximise_on_device if on_device else _maximise
+    mixture, within = maximise(cells, start, tolerance, iterations, floor)
+    return mixture if within <= _WITHIN else None
 
 
 def _maximise(

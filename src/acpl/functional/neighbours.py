@@ -14,8 +14,11 @@ import torch
 from torch import Tensor
 
 from acpl.functional import ranks as ranking
+from acpl.functional import ring
+from acpl.functional.coarse import coarsen, coarsen_estimates, exact_similarities, is_coarse
 from acpl.functional.columns import BestOfColumns
 from acpl.functional.exhaustive import exhaustive
+from acpl.functional.group import ALONE, Group
 from acpl.functional.pairs import float32_is_float32
 from acpl.functional.rows import BYTES_PER_FEATURE, Rows, measured, slices
 from acpl.functional.scores import ExactScores, RoundedScores, Scores
@@ -24,6 +27,8 @@ BLOCK_BYTES = 256 * 2**20
 # On a GPU small blocks spend their time on launching kernels.
 _GPU_BLOCK_BYTES, _GPU_SHARE = 4 * 2**30, 8
 
+# A listed pair takes as long as so many pairs of a block.
+_COST_OF_A_PAIR = 64
 # On the CPU larger blocks leave the cache, and their memory is mapped anew each time.
 _CPU_PAIRS = 2**21
 # Devices that multiply float64 at least half as fast as float32: nothing is gained there by less.
@@ -45,7 +50,9 @@ class MutualNearest(NamedTuple):
     backward: Tensor
 
 
-def nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int | None = None) -> Nearest:
+def nearest(
+    queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int | None = None, group: Group = ALONE
+) -> Nearest:
     """Return the ``k`` anchors most similar to each query: the set 𝒩 in equations 4 and 5.
 
     Args:
@@ -53,11 +60,14 @@ def nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int | None
         anchors: features ``(anchors, features)``, at least one row, on the device of the queries.
         k: how many neighbours, at least 1. Where there are fewer anchors, all of them are returned.
         block_bytes: working memory to aim at, beside the input and the output; without it 256 MiB, on a GPU an
-            eighth of what is free, up to 4 GiB. It does not change the indices, and similarities as little as said.
+            eighth of what is free, up to 4 GiB. It does not change the result.
+        group: the processes that hold the rows. Of more than one, queries and anchors are this process's parts, and
+            so is what comes back; row numbers count through all parts. The result is that of one process.
 
     Returns:
-        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6 (4e-6 where
-            features are so regular that float32 errs in one direction); 0 for a zero vector.
+        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
+            for a zero vector. With 128 features or more and 4 k anchors or more, rounded to multiples of 2⁻¹⁶, which
+            says the same whatever the device and the number of processes (``coarse``).
         ``index``, int64 of the same shape: rows of ``anchors``. Equal similarities: the lower index first.
 
     Raises:
@@ -72,11 +82,13 @@ def nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int | None
         >>> similarity, index
         (tensor([[0.6000, 0.0000]]), tensor([[1, 0]]))
     """
-    similarity, index, _ = _search(queries, anchors, k, block_bytes, both=False)
+    similarity, index, _ = _found(queries, anchors, k, block_bytes, group, both=False)
     return Nearest(similarity, index)
 
 
-def mutual_nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int | None = None) -> MutualNearest:
+def mutual_nearest(
+    queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int | None = None, group: Group = ALONE
+) -> MutualNearest:
     """Return the ``k`` nearest anchors of each query and the ``k`` nearest queries of each anchor.
 
     These are 𝒩(f(x), D_A) and 𝒩(f(x_A), D_U) of equations 4, 5 and 7. Each block of the product is computed
@@ -87,11 +99,14 @@ def mutual_nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int
         anchors: features ``(anchors, features)``, at least one row, on the device of the queries.
         k: how many neighbours, at least 1, in either direction. Where there are fewer, all are returned.
         block_bytes: working memory to aim at, beside the input and the output; without it 256 MiB, on a GPU an
-            eighth of what is free, up to 4 GiB. It does not change the indices, and similarities as little as said.
+            eighth of what is free, up to 4 GiB. It does not change the result.
+        group: the processes that hold the rows. Of more than one, queries and anchors are this process's parts, and
+            so is what comes back; row numbers count through all parts. The result is that of one process.
 
     Returns:
-        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6 (4e-6 where
-            features are so regular that float32 errs in one direction); 0 for a zero vector.
+        ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
+            for a zero vector. With 128 features or more and 4 k anchors or more, rounded to multiples of 2⁻¹⁶, which
+            says the same whatever the device and the number of processes (``coarse``).
         ``forward``, int64 of the same shape: rows of ``anchors``.
         ``backward``, int64 ``(anchors, min(k, queries))``: rows of ``queries``, most similar first.
         Equal similarities: the lower index first, in both directions.
@@ -108,25 +123,90 @@ def mutual_nearest(queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int
         >>> found.forward.flatten(), found.backward.flatten()
         (tensor([0, 1, 1]), tensor([0, 1]))
     """
-    return MutualNearest(*_search(queries, anchors, k, block_bytes, both=True))
+    return MutualNearest(*_found(queries, anchors, k, block_bytes, group, both=True))
 
 
-def _search(
-    queries: Tensor, anchors: Tensor, k: int, wanted: int | None, *, both: bool
+def _found(
+    queries: Tensor, anchors: Tensor, k: int, wanted: int | None, group: Group, *, both: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return similarity and index of the nearest anchors and, where both are asked for, the nearest queries."""
-    block_bytes = _room(queries.device) if wanted is None else wanted
-    _check(queries, anchors, k, block_bytes)
+    block_bytes = room(queries.device) if wanted is None else wanted
+    if group.size == 1:
+        _check(queries, anchors, k, block_bytes)
+        rows = measured("queries", queries.detach(), block_bytes)
+        return search(rows, measured("anchors", anchors.detach(), block_bytes), k, block_bytes, both=both)
+    first = ring.starts(len(queries), group, queries.device)
+    best = ring.no_ranks(len(anchors) if both else 0, k, anchors.device)
+    found, best = in_parts(queries, first[group.rank], anchors, best, k, block_bytes, group, both=both)
+    return *found, ranking.index_of(best[:, : min(k, first[-1])])
+
+
+def in_parts(
+    queries: Tensor,
+    first_query: int,
+    anchors: Tensor,
+    best: Tensor,
+    k: int,
+    block_bytes: int,
+    group: Group,
+    *,
+    both: bool,
+) -> tuple[Nearest, Tensor]:
+    """Return the nearest anchors of this process's queries, and the ranks of every own anchor's best with them."""
+    count = ring.starts(len(anchors), group, anchors.device)[-1]
+    _check(queries, anchors, k, block_bytes, count)
     rows = measured("queries", queries.detach(), block_bytes)
-    columns = measured("anchors", anchors.detach(), block_bytes)
-    for scored in _ways_to_score(rows, columns, k, block_bytes):
+    meet = partial(_exact_ranks, block_bytes=block_bytes, both=both)
+    forward, best = ring.around(rows, first_query, anchors.detach(), best, k, group, meet)
+    forward = forward[:, : min(k, count)]
+    similarity = ranking.similarity_of(forward)
+    if is_coarse(queries.shape[1], k, count):
+        coarsen(similarity)
+    return Nearest(similarity, ranking.index_of(forward)), best
+
+
+def _exact_ranks(rows: Rows, anchors: Tensor, k: int, *, block_bytes: int, both: bool) -> tuple[Tensor, Tensor]:
+    """Return the ranks of the nearest anchors of every query and, where both are asked for, the other way round."""
+    columns = measured("anchors", anchors, block_bytes)
+    ways = _ways_to_score(rows, columns, k, block_bytes)
+    # Of few neighbours the estimates are quickly replaced; of many, exact scores are the cheaper way to them.
+    if _COST_OF_A_PAIR * k > len(columns.length):
+        ways = ways[-1:]
+    similarity, forward, backward, exact = _by_best_way(rows, columns, k, block_bytes, ways, both)
+    if not exact:
+        similarity = exact_similarities(rows, columns, forward, block_bytes)
+    return ranking.pack(similarity, forward), backward_ranks(rows, columns, backward, block_bytes)
+
+
+def backward_ranks(rows: Rows, columns: Rows, backward: Tensor, block_bytes: int) -> Tensor:
+    """Return the exact ranks of every anchor's nearest queries ``backward (anchors, k)``."""
+    return ranking.pack(exact_similarities(columns, rows, backward, block_bytes), backward)
+
+
+def search(rows: Rows, columns: Rows, k: int, block_bytes: int, *, both: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what :func:`nearest` or :func:`mutual_nearest` do, of rows that are all here."""
+    ways = _ways_to_score(rows, columns, k, block_bytes)
+    similarity, forward, backward, exact = _by_best_way(rows, columns, k, block_bytes, ways, both)
+    if is_coarse(columns.features.shape[1], k, len(columns.length)):
+        if exact:
+            coarsen(similarity)
+        else:
+            coarsen_estimates(similarity, rows, columns, forward, block_bytes)
+    return similarity, forward, backward
+
+
+def _by_best_way(
+    rows: Rows, columns: Rows, k: int, block_bytes: int, ways: list[Callable[[Rows, Rows], Scores]], both: bool
+) -> tuple[Tensor, Tensor, Tensor, bool]:
+    """Return similarity, nearest anchors, nearest queries, and whether the similarity is exact or an estimate."""
+    for scored in ways:
         found = _by_scores(scored(rows, columns), rows, columns, k, block_bytes, both)
         if found is not None:
-            return found
-    return _by_all_pairs(rows, columns, k, block_bytes, both)
+            return *found, scored is ExactScores
+    return *_by_all_pairs(rows, columns, k, block_bytes, both), True
 
 
-def _room(device: torch.device) -> int:
+def room(device: torch.device) -> int:
     """Return the working memory that is taken where none is asked for."""
     if device.type != "cuda":
         return BLOCK_BYTES
@@ -150,7 +230,7 @@ def _ways_to_score(rows: Rows, columns: Rows, k: int, block_bytes: int) -> list[
 def _worthwhile_dtype(rows: Rows, columns: Rows, k: int) -> torch.dtype:
     """Return the precision in which to look for candidates, by what was measured to be fastest; any is exact."""
     queries, anchors, features = len(rows.length), len(columns.length), columns.features.shape[1]
-    if queries * anchors < 2**20 or features < 128 or 4 * k > anchors:
+    if queries * anchors < 2**20 or not is_coarse(features, k, anchors):
         return torch.float64
     # Where float32 could overflow or lose digits, rows are left to float64.
     lengths = (rows.length, columns.length)
@@ -263,7 +343,7 @@ def _rows_of_ranks(width: int, block_bytes: int) -> int:
     return max(1, block_bytes // (width * 64))
 
 
-def _check(queries: Tensor, anchors: Tensor, k: int, block_bytes: int) -> None:
+def _check(queries: Tensor, anchors: Tensor, k: int, block_bytes: int, count: int | None = None) -> None:
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     if block_bytes < 1:
@@ -279,5 +359,5 @@ def _check(queries: Tensor, anchors: Tensor, k: int, block_bytes: int) -> None:
         )
     if queries.device != anchors.device:
         raise ValueError(f"queries and anchors must share a device, got {queries.device} and {anchors.device}")
-    if len(anchors) == 0:
+    if (len(anchors) if count is None else count) == 0:
         raise ValueError("anchors must have at least one row, got none")

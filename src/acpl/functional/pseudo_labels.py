@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from acpl.functional import ring
+from acpl.functional.group import ALONE, Group
+
 
 class Mixed(NamedTuple):
     """Mixed images and their targets, mixed by the same weights."""
@@ -17,12 +20,13 @@ class Mixed(NamedTuple):
     targets: Tensor
 
 
-def neighbour_labels(forward: Tensor, anchor_labels: Tensor) -> Tensor:
+def neighbour_labels(forward: Tensor, anchor_labels: Tensor, *, group: Group = ALONE) -> Tensor:
     """Return the mean label of each sample's nearest anchors: ỹ_KNN of equation 5.
 
     Args:
         forward: int64 ``(samples, k)``, rows of ``anchor_labels``, ``k`` at least 1.
         anchor_labels: ``(anchors, classes)`` of any numeric type or bool, finite: true or pseudo labels.
+        group: the processes that hold a part of the samples and of the labels each; labels are few, and gathered.
 
     Returns:
         float32 ``(samples, classes)``, within the range of the labels.
@@ -36,7 +40,7 @@ def neighbour_labels(forward: Tensor, anchor_labels: Tensor) -> Tensor:
     """
     if forward.ndim != 2 or forward.shape[1] == 0:
         raise ValueError(f"forward must be (samples, k) with k at least 1, got shape {tuple(forward.shape)}")
-    labels = _matrix("anchor_labels", anchor_labels)
+    labels = group.gather(_matrix("anchor_labels", anchor_labels))
     _check_index("forward", forward, len(labels))
     if len(forward) == 0:
         return labels.new_empty((0, labels.shape[1]))
@@ -72,6 +76,7 @@ def random_mixup(
     *,
     concentration: float = 1.0,
     generator: torch.Generator | None = None,
+    group: Group = ALONE,
 ) -> Tensor:
     """Return the pseudo label of equation 6 with the density replaced by a draw from a beta distribution.
 
@@ -83,6 +88,7 @@ def random_mixup(
         neighbours: those of :func:`neighbour_labels`, of the same shape.
         concentration: both parameters of the beta distribution, above 0.
         generator: source of the draws, one a sample; torch's default one where None.
+        group: the processes that hold a part of the samples each, with generators of one state.
 
     Returns:
         float32 ``(samples, classes)``, each entry between the model's and the neighbours'.
@@ -95,7 +101,9 @@ def random_mixup(
         >>> bool(label[0, 0] == label[0, 1]), bool(0 <= label[0, 0] <= 1)
         (True, True)
     """
-    return _mix("model", model, "neighbours", neighbours, beta_weights(len(model), concentration, generator))
+    first = ring.starts(len(model), group, model.device)
+    weight = beta_weights(first[-1], concentration, generator)[first[group.rank] : first[group.rank + 1]]
+    return _mix("model", model, "neighbours", neighbours, weight)
 
 
 def mixup_images(images: Tensor, targets: Tensor, partner: Tensor, weight: Tensor) -> Mixed:
