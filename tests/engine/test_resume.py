@@ -1,5 +1,7 @@
 """A run that was cut short goes on exactly where it was."""
 
+import contextlib
+import dataclasses
 import multiprocessing
 import os
 import random
@@ -18,8 +20,11 @@ from safetensors.torch import load_file
 from tests.conftest import TINY
 
 import acpl
-from acpl.engine.checkpoints import Checkpoints
+from acpl.engine.checkpoints import Checkpoints, Place
+from acpl.engine.feed import FarFeed, NearFeed
+from acpl.engine.monitor import Quiet
 from acpl.engine.run_folder import RunFolder
+from acpl.engine.stopping import Stopped
 
 KILLED = ("acpl", "mean-teacher", "ups", "s2mts2")
 KILLS = 50
@@ -40,8 +45,25 @@ def work(out: Path, method: str) -> None:
         acpl.train(out=out, **settings_for(method))
 
 
+def assert_same(one: Any, other: Any, where: str = "checkpoint") -> None:
+    """Two checkpoints' parts, with all that lies below them, are the same but for the time they took."""
+    assert type(one) is type(other), where
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one.keys() - {"seconds", "time", "events"}:
+            assert_same(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), where
+        for place, (first, second) in enumerate(zip(one, other, strict=True)):
+            assert_same(first, second, f"{where}.{place}")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one.nan_to_num(), other.nan_to_num()), where
+    else:
+        assert one == other or one != one, where
+
+
 def assert_same_run(one: Path, other: Path) -> None:
-    """The same weights, pools, stages and events, to the bit."""
+    """The same weights, last checkpoint, stages and events, to the bit."""
     for name in ("model", "warm-up"):
         files = [run / f"{name}.safetensors" for run in (one, other)]
         assert files[0].exists() == files[1].exists()
@@ -50,10 +72,7 @@ def assert_same_run(one: Path, other: Path) -> None:
             assert all(torch.equal(first[key], second[key]) for key in first), name
     states = [Checkpoints(run / "checkpoints", 0).read()[0] for run in (one, other)]
     assert states[0] is not None
-    assert states[1] is not None
-    if "pools" in states[0]["method"]:
-        pools = [state["method"]["pools"] for state in states]  # type: ignore[index]
-        assert all(torch.equal(pools[0][key].nan_to_num(), pools[1][key].nan_to_num()) for key in pools[0])
+    assert_same(*states)
     for file in sorted((one / "stages").glob("*.parquet")) if (one / "stages").exists() else []:
         pd.testing.assert_frame_equal(pd.read_parquet(file), pd.read_parquet(other / "stages" / file.name))
     told = [
@@ -130,6 +149,72 @@ def test_a_run_that_is_asked_to_stop_says_how_to_go_on(number: signal.Signals, t
     finally:
         torch.set_num_threads(threads)
     assert_same_run(whole, out)
+
+
+class Stutters(Quiet):
+    """Asks to stop after so many steps, and remembers what was said."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def step(self, losses: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("method", "feed"), [("acpl", NearFeed), ("fixmatch", FarFeed), ("s2mts2", NearFeed)])
+def test_a_run_that_is_stopped_every_few_steps_ends_with_the_same_bits(
+    method: str, feed: type[NearFeed | FarFeed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = () if feed is NearFeed else (torch.device("cpu"),)
+    monkeypatch.setattr("acpl.engine.step.feed_for", lambda store, _: feed(store, *where))
+    settings = {**settings_for(method), "schedule": "cosine", "batch_size": 4, "warmup_epochs": 2, "stage_epochs": 1,
+                "checkpoint_minutes": 5}  # fmt: skip
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    listener = Stutters(-1)
+    acpl.train(out=whole, monitor=listener, **settings)
+    said, within, stops = [], 0, 0
+    go_on: dict[str, Any] = {"out": out, **settings}
+    while not (out / "model.safetensors").exists():
+        monitor = Stutters(7)
+        with contextlib.suppress(Stopped):
+            acpl.train(monitor=monitor, **go_on)
+        go_on = {"resume": out}
+        said += [line for line in monitor.said if line.startswith(("warm-up", "stage", "fixmatch", "s2mts2"))]
+        state, _ = Checkpoints(out / "checkpoints", 5).read()
+        assert state is not None
+        within += state["place"]["random"] is not None
+        stops += 1
+    assert stops >= 3
+    assert within >= 1
+    assert_same_run(whole, out)
+    assert said == [line for line in listener.said if line.startswith(("warm-up", "stage", "fixmatch", "s2mts2"))]
+    assert_time_only_grows(out)
+
+
+def assert_time_only_grows(run: Path) -> None:
+    """What an earlier process spent counts."""
+    events = RunFolder(run).events()
+    seconds = [event["seconds"] for event in events if event["event"] == "epoch"]
+    training = [event["time"].get("training", 0.0) for event in events if "time" in event]
+    assert seconds == sorted(seconds)
+    assert training == sorted(training)
+
+
+def test_a_place_is_restored_whole() -> None:
+    """Every part of it: one that is forgotten would not always show in the weights."""
+    place = Place(3, True, 2, 20, 4, 64, 512, 8.5, 0.7, 0.9, {"selected": 3.0}, {"labelled": 1.5}, None)
+    place.remember({"labelled": 2.5}, torch.Generator().manual_seed(3))
+    other = Place()
+    other.load_state_dict(place.state_dict(12.5))
+    assert all(getattr(place, field.name) != field.default for field in dataclasses.fields(Place))
+    place.seconds = 12.5
+    assert repr(other) == repr(place)
 
 
 @pytest.fixture
