@@ -109,7 +109,7 @@ class Vanishing(Quiet):
         self.folder = folder
         self.stages = 0
 
-    def begin(self, stage: str, steps: int) -> None:
+    def begin(self, stage: str, steps: int, done: int = 0) -> None:
         self.stages += 1
         if self.stages == 2:
             shutil.rmtree(self.folder)

@@ -175,11 +175,11 @@ class Trainer:
         networks, place, config = method.networks(), self.place, self.bench.config
         step = self._step_for(method, stage)
         step.begin_stage(stage)
-        self.monitor.begin(stage.name, stage.steps)
+        self.monitor.begin(stage.name, stage.steps, place.done + place.step)
         while place.done < stage.steps:
             steps = min(stage.epoch_steps, stage.steps - place.done)
             networks.trained.train()
-            self.monitor.epoch(place.epoch + 1, steps)
+            self.monitor.epoch(place.epoch + 1, steps, place.step)
             with self.clock("training"):
                 losses = self._epoch(method, stage, step, steps)
             place.next_epoch(steps)

@@ -5,10 +5,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from acpl.duration import duration
 from acpl.report.first_screen import first_screen
 from acpl.report.journey import journey
 from acpl.report.judge import judge
-from acpl.report.plots import balance_chart, clock, density_histogram, feature_map
+from acpl.report.plots import balance_chart, density_histogram, feature_map
 from acpl.report.run_data import Json, RunData, read_run
 
 
@@ -42,7 +43,7 @@ def render(template: str, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["clock"] = clock
+    environment.filters["duration"] = duration
     return environment.get_template(template).render(**context)
 
 
