@@ -1,5 +1,6 @@
 """One self-contained page about a run."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,13 @@ def render(template: str, **context: Any) -> str:
 def write_page(target: Path, page: str) -> Path:
     """A page that is there whole or not at all."""
     beside = target.with_suffix(".part")
-    beside.write_text(page, encoding="utf-8")
-    beside.replace(target)
+    try:
+        beside.write_text(page, encoding="utf-8")
+        beside.replace(target)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
     return target
 
 
