@@ -201,10 +201,58 @@ class TestMemory:
         assert is_out_of_memory(told.value)
         assert not is_out_of_memory(RuntimeError("shape mismatch"))
 
+    def test_an_error_that_a_lack_of_memory_led_to_is_one(self) -> None:
+        with pytest.raises(RuntimeError) as told:
+            try:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            finally:
+                raise RuntimeError("operation failed due to a previous error during capture")
+        assert is_out_of_memory(told.value)
+
+    @pytest.mark.parametrize(("room", "fits"), [(20, 16), (7, 4), (1, 0)])
+    def test_a_run_that_does_not_fit_names_a_batch_size_that_does(
+        self, room: int, fits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The lack of memory is made up; all that follows from it is real."""
+        from acpl.algorithms.fixmatch import FixMatch
+
+        honest = FixMatch.losses
+
+        def hungry(self: FixMatch, batch: Any) -> dict[str, torch.Tensor]:
+            if len(batch["labelled"].ids) > room:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return honest(self, batch)
+
+        monkeypatch.setattr(FixMatch, "losses", hungry)
+        quick = {**TINY, "k": None, "method": "fixmatch", "data": "phantom-chest"}
+        with pytest.raises(UserError) as told:
+            acpl.train(out=tmp_path / "large", batch_size=32, **quick)
+        assert str(told.value).startswith("cpu has too little memory for batch_size 32 of 32 pixels: ")
+        if not fits:
+            assert "not even batch_size 2 would fit" in str(told.value)
+            return
+        assert f"batch_size {fits} would fit this stage" in str(told.value)
+        assert (acpl.train(out=tmp_path / "fits", batch_size=fits, **quick) / "model.safetensors").exists()
+
+    def test_a_look_at_the_pools_that_does_not_fit_is_said(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from acpl.algorithms.acpl import ACPL
+
+        def hungry(self: ACPL, index: int, look: Any) -> None:
+            if index == 1:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+        monkeypatch.setattr(ACPL, "before_stage", hungry)
+        with pytest.raises(UserError, match="cpu has too little memory to look at the pools before stage 1") as told:
+            acpl.train(out=tmp_path / "run", data="phantom-chest", **TINY)
+        (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
+        assert f"the last checkpoint is {checkpoint}" in str(told.value)
+
     def test_the_sentence_says_what_would_fit(self) -> None:
         error = out_of_memory("cuda:0", 512, 224, 128, Path("run/checkpoints/01.pt"))
         assert str(error) == (
-            "cuda:0 has too little memory for batch_size 512 of 224 pixels: batch_size 128 would fit; "
+            "cuda:0 has too little memory for batch_size 512 of 224 pixels: batch_size 128 would fit this stage; "
             "the last checkpoint is run/checkpoints/01.pt"
         )
         assert "smaller size or backbone" in str(out_of_memory("cuda:0", 4, 224, 0, None))

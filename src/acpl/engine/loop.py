@@ -1,7 +1,6 @@
 """The loop: drives a method through its contract and never asks which one it is."""
 
 import copy
-import gc
 import math
 import time
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from acpl.engine.reporting import keep_features
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.step import (
     TrainingStep,
+    Trial,
     Workbench,
     epoch_order,
     fresh_optimiser,
@@ -262,26 +262,15 @@ class Trainer:
         self.monitor.event(event)
 
     def _too_large(self, method: Method, stage: Stage) -> UserError:
-        """What to say of a step that did not fit, and which batch size would."""
+        """What to say of a step that did not fit, and which batch size would: found by taking such steps."""
         device, config = self.bench.device, self.bench.config
         self._steps.clear()
         self._inferences.clear()
-        method.networks().trained.zero_grad(set_to_none=True)
-        gc.collect()
-        if device.torch.type == "cuda":
-            torch.cuda.empty_cache()
-        shown = sum(draw.batch_size * len(draw.views) for draw in stage.draws.values())
-        network = copy.deepcopy(method.networks().predictor).requires_grad_(True).train()
-        store = self.bench.store
-
-        def attempt(size: int) -> None:
-            count = math.ceil(size * shown / config.batch_size)
-            images = torch.zeros(count, store.channels, store.size, store.size, device=device.torch)
-            with device.autocast():
-                network(images).logits.float().sum().backward()  # type: ignore[no-untyped-call]
-
-        fits = batch_size_that_fits(config.batch_size, attempt)
-        return out_of_memory(str(device.torch), config.batch_size, store.size, fits, self.checkpoints.newest())
+        self._optimiser = None
+        trial = Trial(self.bench, method, stage)
+        fits = batch_size_that_fits(config.batch_size, trial)
+        where, size = str(device.torch), self.bench.store.size
+        return out_of_memory(where, config.batch_size, size, fits, self.checkpoints.newest())
 
     def _step_for(self, method: Method, stage: Stage) -> TrainingStep:
         """The step for a stage; its optimiser has seen nothing yet, unless the run goes on inside the stage."""

@@ -1,8 +1,9 @@
 """One gradient step, from sample ids to the averaged copy: the same code run as written, or recorded and replayed."""
 
+import gc
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +16,9 @@ from acpl.data.pools import Pools
 from acpl.data.store import ImageStore
 from acpl.engine.device import Device
 from acpl.engine.feed import feed_for
-from acpl.engine.recording import CudaRecording, Recording, Repeated
+from acpl.engine.recording import WARM_RUNS, CudaRecording, Recording, Repeated
+
+TRIED = WARM_RUNS + 2  # steps: the last two from a recording, where there is one
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,35 @@ class TrainingStep:
             bad = self._first_bad[name]
             bad.copy_(torch.where((bad < 0) & ~torch.isfinite(loss), self._count, bad))
         self._count += 1
+
+
+class Trial:
+    """Steps of a stage in smaller batches, to see whether they fit; what they do to the networks is of no use."""
+
+    def __init__(self, bench: Workbench, method: Method, stage: Stage) -> None:
+        self._bench = bench
+        self._method = method
+        self._stage = stage
+        self._optimiser = fresh_optimiser(method, bench.config, bench.device)
+
+    def __call__(self, size: int) -> None:
+        """Steps enough that one is recorded and replayed, with this ``batch_size``; an error where there is no room."""
+        self._method.networks().trained.zero_grad(set_to_none=True)
+        gc.collect()
+        if self._bench.device.torch.type == "cuda":
+            torch.cuda.empty_cache()
+        whole = self._bench.config.batch_size
+        draws = {
+            name: replace(draw, batch_size=max(2, draw.batch_size * size // whole))
+            for name, draw in self._stage.draws.items()
+        }
+        step = TrainingStep(self._bench, self._method, replace(self._stage, draws=draws), self._optimiser)
+        step.begin_stage(self._stage)
+        source = torch.Generator().manual_seed(0)
+        step.begin_epoch({name: epoch_order(draw, TRIED, source) for name, draw in draws.items()})
+        for number in range(TRIED):
+            step(number)
+        step.losses()  # waits for the device
 
 
 def kind(stage: Stage) -> tuple[object, ...]:

@@ -143,6 +143,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error means that a device, or the machine, has no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    if error.__context__ is not None and is_out_of_memory(error.__context__):  # it broke off a recording, say
+        return True
     said = (
         "can't allocate memory",
         "CUDA error: out of memory",
@@ -170,7 +172,9 @@ def batch_size_that_fits(batch_size: int, attempt: Callable[[int], None]) -> int
 def out_of_memory(device: str, batch_size: int, size: int, fits: int, checkpoint: Path | None) -> UserError:
     """What to say when a step did not fit, and which batch size would."""
     cure = (
-        f"batch_size {fits} would fit" if fits else "not even batch_size 2 would fit; take a smaller size or backbone"
+        f"batch_size {fits} would fit this stage"
+        if fits
+        else "not even batch_size 2 would fit; take a smaller size or backbone"
     )
     kept = f"; the last checkpoint is {checkpoint}" if checkpoint is not None else ""
     return UserError(f"{device} has too little memory for batch_size {batch_size} of {size} pixels: {cure}{kept}")
