@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import itertools
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +27,7 @@ from acpl.engine.feed import FarFeed, NearFeed
 from acpl.engine.monitor import Quiet
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.stopping import Stopped
+from acpl.engine.training import MAY_CHANGE
 
 KILLED = ("acpl", "mean-teacher", "ups", "s2mts2")
 KILLS = 50
@@ -197,6 +200,37 @@ def test_a_run_that_is_stopped_every_few_steps_ends_with_the_same_bits(
     assert_time_only_grows(out)
 
 
+class StopsBetweenStages(Quiet):
+    """Asks to stop when a stage's last step is done."""
+
+    def end(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_what_is_drawn_between_stages_is_the_same_after_a_stop_there(tmp_path: Path) -> None:
+    settings = {**settings_for("acpl"), "warmup_epochs": 1, "stage_epochs": 1, "reinitialise": True}
+    whole = acpl.train(out=tmp_path / "whole", **settings)
+    go_on: dict[str, Any] = {"out": tmp_path / "run", **settings}
+    for _ in range(3):
+        with pytest.raises(Stopped):
+            acpl.train(monitor=StopsBetweenStages(), **go_on)
+        go_on = {"resume": tmp_path / "run"}
+    acpl.train(**go_on)
+    assert_same_run(whole, tmp_path / "run")
+
+
+def test_the_best_predictor_is_kept_over_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    falling = itertools.count(1)
+    monkeypatch.setattr("acpl.engine.loop.defined_mean", lambda _: 1 / next(falling))
+    settings = {**settings_for("acpl"), "keep": "best", "validate_every": 1}
+    whole = acpl.train(out=tmp_path / "whole", **settings)
+    falling = itertools.count(1)
+    with pytest.raises(Stopped):
+        acpl.train(out=tmp_path / "run", monitor=Stutters(8), **settings)
+    acpl.train(resume=tmp_path / "run")
+    assert_same_run(whole, tmp_path / "run")
+
+
 def assert_time_only_grows(run: Path) -> None:
     """What an earlier process spent counts."""
     events = RunFolder(run).events()
@@ -266,7 +300,16 @@ def test_changed_settings_are_refused_by_name(cut_run: Path) -> None:
         acpl.train(resume=cut_run, nonsense=5)
     with pytest.raises(acpl.UserError, match="--resume takes its settings from the run"):
         acpl.train(resume=cut_run, preset="demo")
+    for name, value in {"seed": 1, "method": "supervised", "data": "phantom-lesions", "learning_rate": 0.5}.items():
+        with pytest.raises(acpl.UserError, match=f"{name} was .* when this run began and cannot be {value} now"):
+            acpl.train(resume=cut_run, **{name: value})
     acpl.train(resume=cut_run, batch_size="8", checkpoint_minutes=3)
+
+
+def test_what_may_change_is_what_the_promise_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
+    (line,) = (line for line in page.splitlines() if line.startswith("| other settings |"))
+    assert set(re.findall(r"`(\w+)`", line.partition("may differ")[0])) == set(MAY_CHANGE)
 
 
 def test_what_is_no_unfinished_run_is_refused(chest_run: Path, tmp_path: Path) -> None:
@@ -282,6 +325,21 @@ def test_a_second_process_on_the_same_run_is_refused(cut_run: Path) -> None:
         pytest.raises(acpl.UserError, match="is being worked on by another process"),
     ):
         acpl.train(resume=cut_run)
+
+
+def test_a_run_that_trains_is_closed_to_others(tmp_path: Path) -> None:
+    class Intruder(Quiet):
+        tried = 0
+
+        def epoch(self, number: int, steps: int, done: int = 0) -> None:
+            self.tried += 1
+            with pytest.raises(acpl.UserError, match="is being worked on by another process"):
+                acpl.train(resume=tmp_path / "run")
+
+    intruder = Intruder()
+    quick = {**TINY, "k": None, "method": "supervised", "stages": 0}
+    acpl.train(out=tmp_path / "run", monitor=intruder, **quick)
+    assert intruder.tried == 1
 
 
 def test_another_run_s_weights_can_be_started_from(chest_run: Path, lesions_run: Path, tmp_path: Path) -> None:
