@@ -12,16 +12,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from tests.conftest import TINY
 
 import acpl
+from acpl.algorithms.acpl import ACPL
 from acpl.engine.checkpoints import Checkpoints, Place
 from acpl.engine.feed import FarFeed, NearFeed
 from acpl.engine.monitor import Quiet
@@ -120,6 +125,146 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(method: st
             assert process.exitcode in (0, -signal.SIGKILL)
         assert_same_run(tmp_path / "unbroken", out)
     print(f"{method}: {kills} kills in {runs} runs")
+
+
+def dies_at_sync(name: str, number: int = 1) -> Callable[[], None]:
+    """Killed while a file of this name is written: its part is there, its name is not yet."""
+
+    def plant() -> None:
+        honest, left = os.fsync, itertools.count(number, -1)
+
+        def sync(handle: int) -> None:
+            if fnmatch(Path(f"/proc/self/fd/{handle}").readlink().name, name) and next(left) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            honest(handle)
+
+        os.fsync = sync
+
+    return plant
+
+
+def dies_in(owner: type, name: str, number: int, *, after: bool = False) -> Callable[[], None]:
+    """Killed in so many-th call of a function, before or after its work."""
+
+    def plant() -> None:
+        honest, left = getattr(owner, name), itertools.count(number, -1)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            last = next(left) == 1
+            result = honest(*arguments, **named) if after or not last else None
+            if last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(owner, name, call)
+
+    return plant
+
+
+def dies_in_a_line(number: int) -> Callable[[], None]:
+    """Killed when half of an event is written."""
+
+    def plant() -> None:
+        honest, left = RunFolder.append_event, itertools.count(number, -1)
+
+        def append(folder: RunFolder, event: Any) -> None:
+            if next(left) == 1:
+                with (folder.path / "events.jsonl").open("ab") as file:
+                    file.write(b'{"event": "epoch", "sta')
+                os.kill(os.getpid(), signal.SIGKILL)
+            honest(folder, event)
+
+        RunFolder.append_event = append  # type: ignore[method-assign]
+
+    return plant
+
+
+MOMENTS = {
+    "in a step": dies_in(ACPL, "losses", 6),
+    "after a step": dies_in(ACPL, "after_step", 6, after=True),
+    "between stages": dies_in(ACPL, "before_stage", 2, after=True),
+    "after a stage": dies_in(ACPL, "after_stage", 2),
+    "in an event": dies_in_a_line(5),
+    "while writing a checkpoint": dies_at_sync("*.pt.part", 3),
+    "while old checkpoints go": dies_in(Path, "unlink", 2),
+    "while writing a stage's table": dies_at_sync("01.parquet.part"),
+    "while writing a stage's features": dies_at_sync("features-02.parquet.part"),
+    "while writing a snapshot": dies_at_sync("warm-up.safetensors.part"),
+    "while writing a stage's snapshot": dies_at_sync("stage 1.safetensors.part"),
+    "while gathering the report": dies_at_sync("selection.json.part"),
+    "while writing the card": dies_at_sync("model.json.part"),
+    "while writing the model": dies_at_sync("model.safetensors.part"),
+}
+
+
+def work_until(out: Path, moment: str) -> None:
+    """Train until a moment at which the process dies."""
+    torch.set_num_threads(1)
+    MOMENTS[moment]()
+    acpl.train(out=out, **SNAPPED)
+
+
+SNAPPED = {**TINY, "data": "phantom-chest", "dropout": 0.2, "checkpoint_minutes": 0.0, "warmup_epochs": 2,
+           "stage_epochs": 2, "batch_size": 8, "snapshots": True}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_at_each_kind_of_moment_ends_with_the_same_bits(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["acpl.engine.training", "monai.networks.nets", "tests.engine.test_resume"])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        whole = acpl.train(out=tmp_path / "whole", **SNAPPED)
+        for number, moment in enumerate(MOMENTS):
+            out = tmp_path / str(number)
+            process = context.Process(target=work_until, args=(out, moment))
+            process.start()
+            process.join(120)
+            assert process.exitcode == -signal.SIGKILL, moment
+            assert not (out / "model.safetensors").exists(), moment
+            acpl.train(resume=out)
+            assert_same_run(whole, out)
+            assert not list(out.rglob("*.part")), moment
+    finally:
+        torch.set_num_threads(threads)
+
+
+def decode_until_killed(out: Path, table: Path, cache: Path) -> None:
+    """Train on files until some of them are decoded."""
+    from acpl.data import journal
+
+    journal.KEPT_EVERY = 0
+    dies_in(journal.Journal, "keep", 2, after=True)()
+    acpl.train(out=out, data=str(table), cache=cache, **ON_FILES)
+
+
+ON_FILES = {"size": 32, "method": "supervised", "warmup_epochs": 1, "stages": 0, "labelled": 20, "draw": "images",
+            "device": "cpu"}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_while_decoding_ends_with_the_same_bits(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    rows = ["image,A,B"]
+    for number in range(700):
+        pixels = np.random.default_rng(number).integers(0, 256, (300, 300), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png", compress_level=0)
+        rows.append(f"{number}.png,{number % 2},{number // 2 % 2}")
+    (tmp_path / "images" / "labels.csv").write_text("\n".join(rows))
+    table = tmp_path / "images" / "labels.csv"
+    whole = acpl.train(out=tmp_path / "whole", data=str(table), cache=tmp_path / "elsewhere", **ON_FILES)
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=decode_until_killed, args=(tmp_path / "run", table, tmp_path / "cache"))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    (part,) = (tmp_path / "cache").iterdir()
+    assert 0 < (part / "decoded.jsonl").read_text().count("\n") < 700
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["config.yaml"]
+    acpl.train(resume=tmp_path / "run")
+    first, second = (load_file(run / "model.safetensors") for run in (whole, tmp_path / "run"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 COMMAND = [sys.executable, "-c", "from acpl.cli import main; main()", "train", "--data", "phantom-chest", "--quiet"]
