@@ -365,6 +365,39 @@ class TestTrouble:
         assert_whole(stored, many)
         assert [folder.name for folder in (tmp_path / "cache").iterdir()] == [part.name.partition(".part-")[0]]
 
+    def test_a_build_that_is_cut_off_when_it_closes_gaps_begins_again(
+        self, many: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its images no longer lie where its journal said."""
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as cut:
+            cut.setattr(journal, "KEPT_EVERY", 0)
+            cut.setattr(module, "_publish", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2)
+        assert_whole(build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2), many)
+
+    def test_a_journal_s_lines_come_after_their_pixels(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "images.u8").write_bytes(b"pixels")
+        kept = journal.Journal(tmp_path, tmp_path / "images.u8")
+        kept.note(3, Outcome("digest", None))
+        kept.note(4, Outcome(None, "not read"))
+        synced: list[tuple[str, bool]] = []
+        honest = os.fsync
+
+        def sync(handle: int) -> None:
+            path = Path(f"/proc/self/fd/{handle}").readlink()
+            synced.append((path.name, (tmp_path / journal.NAME).exists()))
+            honest(handle)
+
+        monkeypatch.setattr(os, "fsync", sync)
+        kept.keep()
+        assert synced == [("images.u8", False), (journal.NAME, True)]
+        assert journal.Journal(tmp_path, tmp_path / "images.u8").read() == {3: Outcome("digest", None)}
+
     def test_what_a_dead_build_left_stays_for_a_day_unless_the_room_is_needed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

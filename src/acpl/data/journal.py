@@ -55,6 +55,7 @@ class Journal:
 
     def forget(self) -> None:
         """From here on the images lie elsewhere than it says."""
+        self._new = []
         self._file.unlink(missing_ok=True)
         _sync(self._file.parent)
 
