@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "acpl"
-LEAVES = {"errors", "task", "settings"}
+LEAVES = {"duration", "errors", "task", "settings"}
 MAY_KNOW = {
     "functional": set(),
     "evaluation": set(),
@@ -16,7 +16,7 @@ MAY_KNOW = {
     "config": LEAVES | {"algorithms"},
     "engine": LEAVES | {"algorithms", "config", "data", "evaluation", "functional", "models"},
     "labelling": LEAVES | {"config", "data", "engine", "evaluation", "functional"},
-    "report": {"errors", "settings"},
+    "report": {"duration", "errors", "settings"},
     "api": LEAVES | {"algorithms", "config", "data", "engine", "labelling", "report"},
     "completion": {"algorithms", "config"},
     "options": LEAVES | {"completion", "config"},

@@ -144,18 +144,23 @@ def make_report(
     if len(paths) == 1 and out is not None:
         raise UserError("a single folder's page is its own report.html; --out is for several runs")
     if len(paths) == 1 and (paths[0] / "table.csv").is_file() and (paths[0] / "plan.json").is_file():
-        return write_comparison(paths[0])
+        with disk_told(paths[0] / "report.html"):
+            return write_comparison(paths[0])
     for path in paths:
         RunFolder.open(path)
     if len(paths) == 1:
-        return write_report(paths[0], without_pictures=gather_again(paths[0], progress))
+        without = gather_again(paths[0], progress)
+        with disk_told(paths[0] / "report.html"):
+            return write_report(paths[0], without_pictures=without)
     part = judged_part(paths)
     target = Path(out) if out is not None else Path("comparison.html")
     if target.exists():
         raise UserError(f"{target} exists; choose another --out, nothing is ever written over")
     if not target.parent.is_dir():
         raise UserError(f"{target} cannot be written: there is no folder {target.parent}")
-    return write_side_by_side(paths, differences(paths, part, resamples=resamples), part, target)
+    found = differences(paths, part, resamples=resamples)
+    with disk_told(target):
+        return write_side_by_side(paths, found, part, target)
 
 
 def watch(run: str | Path, *, once: bool = False, every: float = 2.0) -> None:

@@ -41,6 +41,13 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"acpl: {error}", err=True)
         sys.exit(2)
+    except OSError as error:
+        from acpl.engine.writing import is_of_the_disk, sentence
+
+        if not is_of_the_disk(error):
+            raise
+        typer.echo(f"acpl: {sentence(Path(error.filename or 'a file'), error)}", err=True)
+        sys.exit(2)
 
 
 def _train(
@@ -169,6 +176,7 @@ def predict(
 
     from acpl import api
     from acpl.engine.monitor import Terminal
+    from acpl.engine.writing import write_whole
 
     for option, target in (("out", out), ("bad", bad)):
         if target is not None and target.exists():
@@ -177,9 +185,12 @@ def predict(
             raise UserError(f"{target} cannot be written: there is no folder {target.parent}")
     progress = Terminal(_console(stderr=True)).progress
     table, unreadable = api.predict(run, paths, device=device, progress=progress)
-    table.to_csv(out if out is not None else sys.stdout, index=False)
+    if out is None:
+        table.to_csv(sys.stdout, index=False)
+    else:
+        write_whole(out, table.to_csv(index=False).encode())
     if bad is not None:
-        pd.DataFrame(unreadable, columns=["id", "reason"]).to_csv(bad, index=False)
+        write_whole(bad, pd.DataFrame(unreadable, columns=["id", "reason"]).to_csv(index=False).encode())
     for file in unreadable:
         typer.echo(f"not read: {file.name}: {file.reason}", err=True)
 

@@ -1,5 +1,6 @@
 """What every method must keep, for one line of declaration: subclass and name it."""
 
+import copy
 import math
 from typing import Any
 
@@ -110,6 +111,18 @@ class World:
         return losses
 
 
+def assert_same_state(one: Any, other: Any, where: str = "state") -> None:
+    """Two methods' states, with all that lies below them, are the same."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_same_state(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one.nan_to_num(), other.nan_to_num()), where
+    else:
+        assert one == other, where
+
+
 class MethodTester:
     """Subclass, set ``name`` (and ``settings``), and get these."""
 
@@ -177,7 +190,8 @@ class MethodTester:
     def test_state_saved_and_restored_goes_on_identically(self, world: World) -> None:
         world.run_stage(0, 3)
         other = World(self.name, world.look.task, **self.settings)
-        other.method.load_state_dict(world.method.state_dict())
+        other.method.load_state_dict(copy.deepcopy(world.method.state_dict()))
+        assert_same_state(world.method.state_dict(), other.method.state_dict())
         for one in (world, other):
             torch.manual_seed(1)
             one.method.before_stage(1, one.look)

@@ -123,6 +123,14 @@ def test_whatever_name_is_asked_for_nothing_outside_is_read(
         assert inside.read(inside.find(name)) == b"inside"
 
 
+def test_a_name_with_a_space_of_another_kind_is_read_and_shown_written_out(tmp_path: Path) -> None:
+    name = "Screenshot at 10.00\u202fAM.png"
+    (tmp_path / name).write_bytes(b"x")
+    files = ImageFiles.open(tmp_path)
+    assert files.read(files.find(name)) == b"x"
+    assert module.printable(name) == "Screenshot at 10.00\\u202fAM.png"
+
+
 def test_links_are_followed_inside_and_refused_outside(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "images")
     (tmp_path / "outside").mkdir()

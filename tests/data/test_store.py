@@ -1,6 +1,7 @@
 """Images by id, and decoded once."""
 
 import io
+import json
 import os
 import select
 import shutil
@@ -19,11 +20,11 @@ import torch
 from PIL import Image
 
 from acpl.data import cache as module
-from acpl.data import workers
+from acpl.data import journal, workers
 from acpl.data.decode import Decoding, decode
 from acpl.data.decode_job import DecodeJob, Outcome
 from acpl.data.files import ImageFiles
-from acpl.data.store import ImageStore, build_store
+from acpl.data.store import ImageStore, Stored, build_store
 from acpl.errors import UserError
 
 
@@ -108,6 +109,36 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a file was read")
 
     monkeypatch.setattr(ImageFiles, "read", refuse)
+
+
+def rows_read(monkeypatch: pytest.MonkeyPatch, folder: Path, then: str = "None") -> Callable[[], list[int]]:
+    """Make the processes do this before each row; what is returned tells which rows they were given, sorted."""
+    log = folder / "rows.txt"
+    log.write_text("")
+    start = (
+        "import sys; sys.path[:] = sys.argv[1:]\n"
+        "import os, time\n"
+        "from acpl.data.decode_job import DecodeJob\n"
+        "from acpl.data.workers import serve\n"
+        "real = DecodeJob.do\n"
+        "def do(job, rows):\n"
+        "    row = rows[0]\n"
+        f"    with open({str(log)!r}, 'a') as file: file.write(f'{{row}}\\n')\n"
+        f"    {then}\n"
+        "    return real(job, rows)\n"
+        "DecodeJob.do = do\n"
+        "serve()"
+    )
+    monkeypatch.setattr(workers, "START", start)
+    return lambda: sorted(map(int, log.read_text().split()))
+
+
+def assert_whole(stored: Stored, files: ImageFiles) -> None:
+    """All of ``many`` but the two bad ones, each image where it belongs."""
+    assert stored.rows.tolist() == [row for row in range(MANY) if row not in (3, 70)]
+    for row, image in zip(stored.rows, stored.images, strict=True):
+        assert (image == plainly(files, COUNTED[row])).all()
+    assert [bad.name for bad in stored.bad] == ["3.png", "70.png"]
 
 
 class TestBuild:
@@ -286,30 +317,154 @@ class TestTrouble:
         assert len(stored.images) == 2
         assert len(list((tmp_path / "cache").iterdir())) == 1
 
-    def test_an_interrupted_build_cleans_up_at_once(self, many: ImageFiles, tmp_path: Path) -> None:
+    def test_an_interrupted_build_is_gone_on_with(
+        self, many: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupt(what: str, done: int, total: int) -> None:
+            if done > 100:
+                raise KeyboardInterrupt
+
+        rows_read(monkeypatch, tmp_path, "time.sleep(2) if row == 120 else None")
+        with pytest.raises(KeyboardInterrupt):
+            build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=1, progress=interrupt)
+        (part,) = (tmp_path / "cache").iterdir()
+        done = {json.loads(line)[0] for line in (part / journal.NAME).read_text().splitlines()}
+        assert done == set(range(120))
+        read = rows_read(monkeypatch, tmp_path)
+        stored = build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2)
+        assert read() == [row for row in range(MANY) if row not in done]
+        assert_whole(stored, many)
+
+    def test_a_killed_build_is_gone_on_with_and_no_image_is_decoded_twice(
+        self, many: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        code = (
+            "import sys, pathlib\n"
+            "from acpl.data import journal, workers\n"
+            "from acpl.data.cache import build_store\n"
+            "from acpl.data.files import ImageFiles\n"
+            "from acpl.data.decode import Decoding\n"
+            "journal.KEPT_EVERY = 0\n"
+            "workers.START = sys.argv[3]\n"
+            "def stay(what, done, total):\n"
+            "    if done > 100:\n"
+            "        print('half', flush=True)\n"
+            "        sys.stdin.read()\n"
+            "files = ImageFiles.open(pathlib.Path(sys.argv[1]))\n"
+            "names = [f'{n}.png' for n in range(200)]\n"
+            "build_store(files, names, Decoding(16, 3), cache=pathlib.Path(sys.argv[2]), workers=1, progress=stay)\n"
+        )
+        rows_read(monkeypatch, tmp_path, "time.sleep(2) if row == 120 else None")
+        command = [sys.executable, "-c", code, str(many.path), str(tmp_path / "cache"), workers.START]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"half\n"
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        (part,) = (tmp_path / "cache").iterdir()
+        done = {json.loads(line)[0] for line in (part / journal.NAME).read_text().splitlines()}
+        assert done == set(range(120))
+        with (part / journal.NAME).open("a") as torn:
+            torn.write("[199, null")
+        read = rows_read(monkeypatch, tmp_path)
+        seen: list[int] = []
+        stored = build_store(many, COUNTED, HOW, cache=tmp_path / "cache", progress=lambda _, n, total: seen.append(n))
+        assert read() == [row for row in range(MANY) if row not in done]
+        assert seen[0] >= len(done)
+        assert_whole(stored, many)
+        assert [folder.name for folder in (tmp_path / "cache").iterdir()] == [part.name.partition(".part-")[0]]
+
+    def test_a_build_that_is_cut_off_when_it_closes_gaps_begins_again(
+        self, many: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its images no longer lie where its journal said."""
+
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            build_store(many, COUNTED, HOW, cache=tmp_path, workers=2, progress=interrupt)
-        assert not list(tmp_path.iterdir())
+        with monkeypatch.context() as cut:
+            cut.setattr(journal, "KEPT_EVERY", 0)
+            cut.setattr(module, "_publish", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2)
+        assert_whole(build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2), many)
+
+    def test_a_journal_s_lines_come_after_their_pixels(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "images.u8").write_bytes(b"pixels")
+        kept = journal.Journal(tmp_path, tmp_path / "images.u8")
+        kept.note(3, Outcome("digest", None))
+        kept.note(4, Outcome(None, "not read"))
+        synced: list[tuple[str, bool]] = []
+        honest = os.fsync
+
+        def sync(handle: int) -> None:
+            path = Path(f"/proc/self/fd/{handle}").readlink()
+            synced.append((path.name, (tmp_path / journal.NAME).exists()))
+            honest(handle)
+
+        monkeypatch.setattr(os, "fsync", sync)
+        kept.keep()
+        assert synced == [("images.u8", False), (journal.NAME, True)]
+        assert journal.Journal(tmp_path, tmp_path / "images.u8").read() == {3: Outcome("digest", None)}
+
+    def test_what_a_dead_build_left_stays_for_a_day_unless_the_room_is_needed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        files = some_images(tmp_path / "images", 2)
+        host = module.socket.gethostname()
+        dead, old = (tmp_path / "cache" / f"key-{n}{module.PART}{module.LEFT}@{host}" for n in (1, 2))
+        for part in (dead, old):
+            part.mkdir(parents=True)
+            (part / journal.NAME).touch()
+        for path in (old, old / journal.NAME):
+            os.utime(path, (0, 0))
+        build_store(files, ["0.png"], HOW, cache=tmp_path / "cache")
+        assert dead.exists()
+        assert not old.exists()
+        free = iter((0, 10**9))
+        monkeypatch.setattr(module.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, next(free)))
+        build_store(files, ["1.png"], HOW, cache=tmp_path / "cache")
+        assert not dead.exists()
 
     def test_an_image_that_crashes_its_process_is_bad_and_the_rest_is_not(
         self, many: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        crashing = (
-            "import sys; sys.path[:] = sys.argv[1:]\n"
-            "import os\n"
-            "from acpl.data.decode_job import DecodeJob\n"
-            "from acpl.data.workers import serve\n"
-            "real = DecodeJob.do\n"
-            "DecodeJob.do = lambda job, rows: os.abort() if 50 in rows else real(job, rows)\n"
-            "serve()"
-        )
-        monkeypatch.setattr(workers, "START", crashing)
-        stored = build_store(many, COUNTED, HOW, cache=tmp_path, workers=2)
+        read = rows_read(monkeypatch, tmp_path, "os.abort() if row == 50 else None")
+        stored = build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2)
         assert [bad.name for bad in stored.bad] == ["3.png", "50.png", "70.png"]
         assert "crashed" in stored.bad[1].reason
+        assert read() == sorted([*range(MANY), 50])  # that one twice, for it may not have been its fault; no other
+
+    def test_only_what_crashed_its_process_is_tried_again(
+        self, many: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rows_read(monkeypatch, tmp_path, "os.abort() if row in (50, 60) else None")
+        build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2)
+        (folder,) = (tmp_path / "cache").iterdir()
+        before = (folder / "images.u8").stat()
+        read = rows_read(monkeypatch, tmp_path, "os.abort() if row in (50, 60) else None")
+        stored = build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2)
+        assert read() == [50, 50, 60, 60]
+        assert [bad.name for bad in stored.bad] == ["3.png", "50.png", "60.png", "70.png"]
+        assert (folder / "images.u8").stat().st_ino == before.st_ino  # nothing new, so nothing is written
+        read = rows_read(monkeypatch, tmp_path, "os.abort() if row == 60 else None")
+        stored = build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2)
+        assert read() == [50, 60, 60]
+        assert [bad.name for bad in stored.bad] == ["3.png", "60.png", "70.png"]
+        read = rows_read(monkeypatch, tmp_path)
+        assert_whole(build_store(many, COUNTED, HOW, cache=tmp_path / "cache", workers=2), many)
+        assert read() == [60]
+        assert [path.name for path in (tmp_path / "cache").iterdir()] == [folder.name]
+
+    def test_a_file_that_is_too_slow_is_tried_once(
+        self, many: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("ACPL_FILE_SECONDS", "0.5")
+        read = rows_read(monkeypatch, tmp_path, "time.sleep(60) if row == 1 else None")
+        stored = build_store(many, COUNTED[:3], HOW, cache=tmp_path / "cache")
+        assert [bad.name for bad in stored.bad] == ["1.png"]
+        assert "within 0.5 seconds" in stored.bad[0].reason
+        assert read() == [0, 1, 2]
 
     def test_a_process_that_does_not_start_says_why(
         self, many: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,5 +1,6 @@
 """What a person sees while it trains, in a terminal and in a log, and what trackers are told."""
 
+import signal
 import sys
 from io import StringIO
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.conftest import TINY
 import acpl
 from acpl.engine.clock import Clock
 from acpl.engine.loggers import figures, find_loggers
-from acpl.engine.monitor import Quiet, Terminal, Together, duration
+from acpl.engine.monitor import Quiet, Terminal, Together
 
 
 class Seen(Quiet):
@@ -22,11 +23,11 @@ class Seen(Quiet):
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
 
-    def begin(self, stage: str, steps: int) -> None:
-        self.told.append(("begin", stage, steps))
+    def begin(self, stage: str, steps: int, done: int = 0) -> None:
+        self.told.append(("begin", stage, steps, done))
 
-    def epoch(self, number: int, steps: int) -> None:
-        self.told.append(("epoch", number, steps))
+    def epoch(self, number: int, steps: int, done: int = 0) -> None:
+        self.told.append(("epoch", number, steps, done))
 
     def step(self, losses: Any) -> None:
         self.told.append(("step",))
@@ -54,8 +55,8 @@ def test_a_run_tells_of_every_stage_epoch_step_look_and_event(tmp_path: Path) ->
     seen = Seen()
     run = acpl.train(out=tmp_path / "run", data="phantom-chest", monitor=seen, **TINY)
     begun = [told for told in seen.told if told[0] == "begin"]
-    assert [stage for _, stage, _ in begun] == ["warm-up", "stage 1", "stage 2"]
-    assert sum(steps for *_, steps in begun) == seen.told.count(("step",))
+    assert [stage for _, stage, *_ in begun] == ["warm-up", "stage 1", "stage 2"]
+    assert sum(steps for _, _, steps, _ in begun) == seen.told.count(("step",))
     assert sum(told[2] for told in seen.told if told[0] == "epoch") == seen.told.count(("step",))
     assert any(told[:2] == ("progress", "looking at images") and told[2] == told[3] for told in seen.told)
     lines = (run / "events.jsonl").read_text().splitlines()
@@ -113,19 +114,52 @@ def test_a_log_gets_a_line_a_minute_and_nothing_that_moves() -> None:
     assert "\x1b" not in text(console)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(5, "5 s"), (89, "89 s"), (600, "10 min"), (3700, "1 h 01 min")])
-def test_a_duration_is_said_as_a_person_would(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+def test_a_run_that_goes_on_is_shown_from_where_it_was() -> None:
+    console = screen(terminal=True)
+    monitor = Terminal(console)
+    monitor.begin("warm-up", 50, 23)
+    monitor.epoch(3, 10, 3)
+    monitor.step({"labelled": 0.25})
+    monitor._bars.refresh()
+    assert "24/50" in text(console)
+    assert "4/10" in text(console)
+    monitor.close()
+    console, now = screen(terminal=False), [0.0]
+    monitor = Terminal(console, clock=lambda: now[0])
+    monitor.begin("warm-up", 1000, 800)
+    for _ in range(121):
+        now[0] += 0.5
+        monitor.step({})
+    assert text(console).splitlines() == ["warm-up: step 920 of 1000  2.0/s  about 40 s left"]
+
+
+def test_a_resumed_run_tells_its_place_in_stage_and_epoch(tmp_path: Path) -> None:
+    class Stops(Seen):
+        def step(self, losses: Any) -> None:
+            super().step(losses)
+            if self.told.count(("step",)) == 5:
+                signal.raise_signal(signal.SIGTERM)
+
+    settings = {**TINY, "k": None, "method": "supervised", "batch_size": 4, "stages": 0, "warmup_epochs": 3}
+    stops, seen = Stops(), Seen()
+    with pytest.raises(acpl.UserError, match="stopped at step 5"):
+        acpl.train(out=tmp_path / "run", data="phantom-chest", monitor=stops, **settings)
+    acpl.train(resume=tmp_path / "run", monitor=seen)
+    (_, _, steps, done), *_ = (told for told in seen.told if told[0] == "begin")
+    first, *rest = (told for told in seen.told if told[0] == "epoch")
+    assert (done, steps) == (5, 5 + seen.told.count(("step",)))
+    assert first[3] == 5 - (first[1] - 1) * first[2]
+    assert all(told[3] == 0 for told in rest)
 
 
 def test_several_monitors_are_all_told() -> None:
     first, second = Seen(), Seen()
     both = Together([first, second])
-    both.begin("warm-up", 3)
-    both.epoch(1, 3)
+    both.begin("warm-up", 3, 2)
+    both.epoch(1, 3, 1)
     both.step({})
     both.close()
-    assert first.told == second.told == [("begin", "warm-up", 3), ("epoch", 1, 3), ("step",), ("close",)]
+    assert first.told == second.told == [("begin", "warm-up", 3, 2), ("epoch", 1, 3, 1), ("step",), ("close",)]
 
 
 def test_a_clock_adds_up_by_part_also_when_the_work_fails() -> None:

@@ -1,6 +1,7 @@
 """A step that is recorded and replayed is the step that was written."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,8 @@ from tests.engine.tape import LookedAtAValueError, Tape
 
 import acpl
 from acpl import algorithms
-from acpl.algorithms.contract import Draw
+from acpl.algorithms.contract import Draw, Stage
+from acpl.algorithms.mean_teacher import MeanTeacher
 from acpl.algorithms.single_stage import SingleStage
 from acpl.engine.recording import Repeated
 from acpl.engine.step import Workbench, shown_as
@@ -107,9 +109,51 @@ class CountsInPython(SingleStage):
         return {"labelled": classification_loss(self.student(labelled.images).logits, labelled.targets, "multi-label")}
 
 
+class MeanTeacherWithAnotherRamp(MeanTeacher):
+    """Changes what a step calls, by a name that only its base knows."""
+
+    def ramp_up(self, share: float) -> torch.Tensor:
+        return torch.tensor(float(self.step) * share)
+
+
+class CountsBeside:
+    """Comes before a method's own losses without being a method."""
+
+    def losses(self, batch: Any) -> dict[str, torch.Tensor]:
+        return {}
+
+
+class Mixed(CountsBeside, MeanTeacher):
+    """Says nothing of its own."""
+
+
+class LookedOver(MeanTeacherWithAnotherRamp):
+    """Somebody has looked it over."""
+
+    recordable: ClassVar[bool] = True
+
+
+class OfTheSameStep(MeanTeacher):
+    """Another name, another schedule, and something of its own that no inherited step can call."""
+
+    name: ClassVar[str] = "other"
+
+    def stage(self, index: int) -> Stage | None:
+        return self.half(super().stage(index))
+
+    def half(self, stage: Stage | None) -> Stage | None:
+        return None if stage is None else replace(stage, steps=stage.steps // 2)
+
+
 def test_a_method_that_changes_the_step_is_not_recorded_unless_it_says_so() -> None:
     assert not CountsInPython.recordable
-    assert algorithms.find("mean-teacher").recordable
+    assert not MeanTeacherWithAnotherRamp.recordable
+    assert not Mixed.recordable
+    assert not type("Child", (MeanTeacherWithAnotherRamp,), {}).recordable  # type: ignore[attr-defined]
+    assert not type("Begins", (MeanTeacher,), {"__init__": lambda *_: None}).recordable  # type: ignore[attr-defined]
+    assert LookedOver.recordable
+    assert OfTheSameStep.recordable
+    assert MeanTeacher.recordable
 
 
 def test_every_method_here_can_be_recorded() -> None:

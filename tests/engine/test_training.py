@@ -148,6 +148,16 @@ def test_an_epoch_visits_every_sample_once_a_pass_in_full_batches() -> None:
     assert passes[0].tolist() != passes[1].tolist()
 
 
+def test_a_schedule_runs_over_the_whole_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    monkeypatch.setattr("acpl.engine.loop.set_rate", lambda _, value: rates.append(value))
+    quick = {**TINY, "k": None, "method": "supervised", "stages": 0, "warmup_epochs": 4, "batch_size": 8}
+    acpl.train(out=tmp_path / "run", schedule="cosine", learning_rate=0.1, **quick)
+    steps = len(rates)
+    assert steps >= 8
+    assert rates == pytest.approx([0.1 * rate("cosine", step / steps) for step in range(steps)])
+
+
 def test_learning_rates_follow_their_schedule() -> None:
     assert [rate("constant", p) for p in (0, 0.5, 1)] == [1, 1, 1]
     assert [rate("step", p) for p in (0, 0.69, 0.7)] == [1, 1, 0.1]

@@ -1,6 +1,8 @@
 """Training that goes wrong says so: what is found, what is said, and that training goes on where it can."""
 
 import json
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ from tests.conftest import TINY
 
 import acpl
 from acpl import functional
+from acpl.engine.checkpoints import Checkpoints
+from acpl.engine.loop import Trainer
+from acpl.engine.monitor import Quiet
 from acpl.engine.trouble import (
     Trouble,
     batch_size_that_fits,
@@ -101,10 +106,37 @@ class TestSelection:
         events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
         told = [event for event in events if event["event"] == "stage"]
         assert len(told) == stages
-        trouble = selection_of_none_or_all("stage 1", told[1])
-        assert trouble is not None
-        assert trouble.kind == ("everything-selected" if share else "nothing-selected")
+        troubles = [(event["kind"], event.get("stage_name")) for event in events if event["event"] == "trouble"]
+        kind = "everything-selected" if share else "nothing-selected"
+        assert [(kind, f"stage {index}") for index in range(1, stages)] == [t for t in troubles if t[1] is not None]
         assert (run / "model.safetensors").exists()
+
+
+def test_what_labels_cannot_teach_and_a_collapse_are_said_and_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ear(Quiet):
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def say(self, text: str) -> None:
+            self.said.append(text)
+
+    def says_one_thing(self: Trainer, network: Any) -> tuple[np.ndarray, np.ndarray]:
+        truth = self.validation_truth.double().numpy()
+        return truth, np.full_like(truth, 0.25)
+
+    monkeypatch.setattr(Trainer, "on_validation", says_one_thing)
+    ear = Ear()
+    tiny = {key: value for key, value in TINY.items() if key not in ("fraction", "k")}
+    quick = {**tiny, "method": "supervised", "labelled": 3, "draw": "images", "threshold": 0.5}
+    run = acpl.train(out=tmp_path / "run", data="phantom-lesions", monitor=ear, **quick)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    troubles = [event for event in events if event["event"] == "trouble"]
+    kinds = [event["kind"] for event in troubles]
+    assert kinds[:2] == ["fewer-labelled-than-classes", "class-without-label"]
+    assert set(kinds[2:]) == {"collapsed"}
+    assert all(event["sentence"] in ear.said for event in troubles)
 
 
 @pytest.mark.parametrize("method", ["acpl", "supervised", "mean-teacher"])
@@ -144,6 +176,23 @@ class TestCollapsed:
         assert collapsed(np.tile([0.1, 0.7, 0.2], (len(truth), 1)), truth, THREE, Task.MULTI_CLASS) is None
 
 
+def poison(monkeypatch: pytest.MonkeyPatch, value: float) -> Callable[[], str]:
+    """Make the fourteenth step's loss this; what is returned tells the ids of its images."""
+    from acpl.algorithms.supervised import Supervised
+
+    honest, shown = Supervised.losses, []
+
+    def poisoned(self: Supervised, batch: Any) -> dict[str, torch.Tensor]:
+        losses = honest(self, batch)
+        if int(self.step) != 13:
+            return losses
+        shown.append(", ".join(str(number) for number in batch["labelled"].ids.tolist()))
+        return {"labelled": losses["labelled"] * value}
+
+    monkeypatch.setattr(Supervised, "losses", poisoned)
+    return lambda: shown[-1]
+
+
 class TestLosses:
     def test_a_bad_step_is_told_with_its_images_and_the_last_checkpoint(self) -> None:
         ids = {"labelled": torch.arange(8, 11), "unlabelled": torch.arange(100, 120)}
@@ -158,23 +207,38 @@ class TestLosses:
     def test_a_run_whose_loss_is_no_number_ends_with_that_sentence(
         self, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from acpl.algorithms.supervised import Supervised
-
-        honest = Supervised.losses
-
-        def poisoned(self: Supervised, batch: Any) -> dict[str, torch.Tensor]:
-            losses = honest(self, batch)
-            return losses if int(self.step) != 13 else {"labelled": losses["labelled"] * value}
-
-        monkeypatch.setattr(Supervised, "losses", poisoned)
+        ids = poison(monkeypatch, value)
         quick = {**TINY, "k": None, "method": "supervised", "warmup_epochs": 6, "checkpoint_minutes": 0}
-        with pytest.raises(
-            UserError, match=r"'labelled' is not a number at step 14 \(supervised\), over the images"
-        ) as told:
+        with pytest.raises(UserError) as told:
             acpl.train(out=tmp_path / "run", batch_size=8, **quick)
+        said = f"'labelled' is not a number at step 14 (supervised), over the images with the ids labelled {ids()}; "
+        assert str(told.value).startswith(said)
         newest = max((tmp_path / "run" / "checkpoints").iterdir())
         assert f"the last good checkpoint is {newest}" in str(told.value)
         assert int(newest.stem) <= 13
+
+    def test_step_and_images_are_right_in_a_run_that_went_on_within_an_epoch(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Stops(Quiet):
+            left = 13
+
+            def step(self, losses: Any) -> None:
+                self.left -= 1
+                if self.left == 0:
+                    signal.raise_signal(signal.SIGTERM)
+
+        ids = poison(monkeypatch, float("nan"))
+        quick = {**TINY, "k": None, "method": "supervised", "warmup_epochs": 6, "checkpoint_minutes": 5}
+        with pytest.raises(UserError, match="stopped at step 13"):
+            acpl.train(out=tmp_path / "run", batch_size=4, monitor=Stops(), **quick)
+        state, _ = Checkpoints(tmp_path / "run" / "checkpoints", 5).read()
+        assert state is not None
+        assert state["place"]["step"] > 0
+        with pytest.raises(UserError) as told:
+            acpl.train(resume=tmp_path / "run")
+        said = f"'labelled' is not a number at step 14 (supervised), over the images with the ids labelled {ids()}; "
+        assert str(told.value).startswith(said)
 
 
 class TestMemory:
@@ -200,6 +264,51 @@ class TestMemory:
             torch.empty(2**60)
         assert is_out_of_memory(told.value)
         assert not is_out_of_memory(RuntimeError("shape mismatch"))
+
+    def test_an_error_that_a_lack_of_memory_led_to_is_one(self) -> None:
+        error = RuntimeError("operation failed due to a previous error during capture")
+        error.__context__ = torch.OutOfMemoryError("CUDA out of memory")
+        assert is_out_of_memory(error)
+
+    @pytest.mark.parametrize(("room", "fits"), [(20, 16), (7, 4), (1, 0)])
+    def test_a_run_that_does_not_fit_names_a_batch_size_that_does(
+        self, room: int, fits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The lack of memory is made up; all that follows from it is real."""
+        from acpl.algorithms.fixmatch import FixMatch
+
+        honest = FixMatch.losses
+
+        def hungry(self: FixMatch, batch: Any) -> dict[str, torch.Tensor]:
+            if len(batch["labelled"].ids) > room:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return honest(self, batch)
+
+        monkeypatch.setattr(FixMatch, "losses", hungry)
+        quick = {**TINY, "k": None, "method": "fixmatch", "data": "phantom-chest"}
+        with pytest.raises(UserError) as told:
+            acpl.train(out=tmp_path / "large", batch_size=32, **quick)
+        assert str(told.value).startswith("cpu has too little memory for batch_size 32 of 32 pixels: ")
+        if not fits:
+            assert "not even batch_size 2 would fit" in str(told.value)
+            return
+        assert f"batch_size {fits} would fit" in str(told.value)
+        assert (acpl.train(out=tmp_path / "fits", batch_size=fits, **quick) / "model.safetensors").exists()
+
+    def test_a_look_at_the_pools_that_does_not_fit_is_said(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from acpl.algorithms.acpl import ACPL
+
+        def hungry(self: ACPL, index: int, look: Any) -> None:
+            if index == 1:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+        monkeypatch.setattr(ACPL, "before_stage", hungry)
+        with pytest.raises(UserError, match="cpu has too little memory to look at the pools before stage 1") as told:
+            acpl.train(out=tmp_path / "run", data="phantom-chest", **TINY)
+        (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
+        assert f"the last checkpoint is {checkpoint}" in str(told.value)
 
     def test_the_sentence_says_what_would_fit(self) -> None:
         error = out_of_memory("cuda:0", 512, 224, 128, Path("run/checkpoints/01.pt"))

@@ -51,6 +51,20 @@ def test_what_the_disk_refuses_is_one_sentence_and_the_file_before_it_stays(
     assert [file.name for file in tmp_path.iterdir()] == ["model.json"]
 
 
+def test_a_file_is_synced_then_renamed_then_its_folder_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this order: after a power cut there is the old file or the new one, and never a name without content."""
+    done: list[str] = []
+    sync, rename = os.fsync, Path.replace
+    monkeypatch.setattr(
+        writing.os, "fsync", lambda fd: (done.append(f"sync {Path(f'/proc/self/fd/{fd}').readlink().name}"), sync(fd))
+    )
+    monkeypatch.setattr(Path, "replace", lambda path, to: (done.append(f"rename {path.name}"), rename(path, to))[1])
+    write_whole(tmp_path / "model.json", b"new")
+    assert done == ["sync model.json.part", "rename model.json.part", f"sync {tmp_path.name}"]
+
+
 def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"the folder {tmp_path / 'run'} is gone"):
         write_whole(tmp_path / "run" / "model.json", b"new")
@@ -109,7 +123,7 @@ class Vanishing(Quiet):
         self.folder = folder
         self.stages = 0
 
-    def begin(self, stage: str, steps: int) -> None:
+    def begin(self, stage: str, steps: int, done: int = 0) -> None:
         self.stages += 1
         if self.stages == 2:
             shutil.rmtree(self.folder)

@@ -11,7 +11,7 @@ from rich.console import Console
 from acpl.experiments import progress
 from acpl.experiments.cells import Cell
 from acpl.experiments.progress import Board
-from acpl.report.live import duration, live_table
+from acpl.report.live import live_table
 
 
 class Clock:
@@ -111,7 +111,3 @@ def test_what_runs_stays_in_sight_where_the_terminal_is_too_low_for_all() -> Non
     assert "method-03" in text
     assert "method-37" in text
     assert "rows more" in text
-
-
-def test_durations_are_for_people() -> None:
-    assert [duration(seconds) for seconds in (5, 600, 11100)] == ["5 s", "10 min", "3 h 05"]

@@ -1,5 +1,9 @@
 """What only a GPU can show: recorded steps and looks, the store on the card or on the host. Skipped without one."""
 
+import gc
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +12,13 @@ import torch
 from safetensors.torch import load_file
 from tests.conftest import TINY
 from tests.engine.test_recording import losses_of
+from tests.engine.test_resume import Stutters
 
 import acpl
 from acpl import algorithms
 from acpl.data.augment import Augmentation, augment
 from acpl.engine.recording import CudaRecording, Repeated
+from acpl.engine.stopping import Stopped
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 ON_GPU: dict[str, Any] = {
@@ -105,3 +111,88 @@ def test_bf16_training_and_recorded_looks_agree_with_float32(tmp_path: Path) -> 
     run = acpl.train(out=tmp_path / "run", data="phantom-chest", **{**settings_for("acpl"), "precision": "bf16-mixed"})
     one, two = (acpl.evaluate(run, resamples=10, device=device)["auroc"]["mean"] for device in ("cuda", "cpu"))
     assert one == pytest.approx(two, abs=0.02)
+
+
+TIGHT: dict[str, Any] = {
+    **ON_GPU,
+    "data": "phantom-chest",
+    "phantom_patients": 400,
+    "size": 128,
+    "store_share": 0.0,
+    "checkpoint_minutes": 0,
+}
+ROOM = 600 * 2**20
+"""Bytes beyond what is there before."""
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """A card with room for a few hundred megabytes more than it holds."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + ROOM) / total)
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("method", ["supervised", "fixmatch", "acpl"])
+@pytest.mark.usefixtures("little_memory")
+def test_a_batch_that_does_not_fit_is_told_with_one_that_does(method: str, graphs: bool, tmp_path: Path) -> None:
+    settings = {**TIGHT, "method": method, "k": 3 if method == "acpl" else None, "cuda_graphs": graphs}
+    sizes = [4096]
+    while True:
+        said = train_or_say(tmp_path / str(sizes[-1]), {**settings, "batch_size": sizes[-1]})
+        gc.collect()
+        torch.cuda.empty_cache()
+        if said is None:
+            break
+        found = re.match(
+            rf"cuda(:\d)? has too little memory for batch_size {sizes[-1]} of 128 pixels: "
+            r"batch_size (\d+) would fit",
+            said,
+        )
+        assert found is not None, said
+        assert 2 <= int(found[2]) <= sizes[-1] // 2
+        sizes.append(int(found[2]))
+    assert 2 <= len(sizes) <= (2 if method != "acpl" else 3)  # acpl's stages draw twice what its warm-up does
+    assert (tmp_path / str(sizes[-1]) / "model.safetensors").exists()
+
+
+def train_or_say(out: Path, settings: dict[str, Any]) -> str | None:
+    """What is said of a run that does not fit; None of one that does."""
+    try:
+        acpl.train(out=out, **settings)
+    except acpl.UserError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_where_nothing_would_fit_a_smaller_size_is_advised(tmp_path: Path) -> None:
+    torch.cuda.set_per_process_memory_fraction(1e-5)
+    with pytest.raises(acpl.UserError, match="too little memory"):
+        acpl.train(out=tmp_path / "run", **{**TIGHT, "method": "supervised", "k": None, "batch_size": 64})
+
+
+def test_a_run_stopped_within_an_epoch_on_the_gpu_goes_on_to_the_same_within_float_noise(tmp_path: Path) -> None:
+    """Deterministic kernels are not asked for, so that sums differ in their last bits."""
+    settings = {**settings_for("mean-teacher"), "data": "phantom-chest", "dropout": 0.2, "schedule": "cosine"}
+    whole = acpl.train(out=tmp_path / "whole", **settings)
+    go_on: dict[str, Any] = {"out": tmp_path / "cut", **settings}
+    stops = 0
+    while not (tmp_path / "cut" / "model.safetensors").exists():
+        with suppress(Stopped):
+            acpl.train(monitor=Stutters(7), **go_on)
+        go_on = {"resume": tmp_path / "cut"}
+        stops += 1
+    assert stops > 2
+    for one, other in zip(losses_of(whole), losses_of(tmp_path / "cut"), strict=True):
+        assert other == pytest.approx(one, rel=0.02, abs=1e-3)
+    first, second = (load_file(tmp_path / run / "model.safetensors") for run in ("whole", "cut"))
+    for name in first:
+        apart = (first[name].float() - second[name].float()).norm()
+        assert apart <= 0.02 * first[name].float().norm() + 1e-3, name

@@ -62,7 +62,7 @@ class Probe:
         worker, start = self.workers[way], time.perf_counter()
         memory = _peak(worker.process.pid)
         try:
-            (result,) = worker.ask([range(1)])
+            result = worker.ask([range(1)])
         except DIED:
             reason = self.limits.reason(self.workers.pop(way).end(), CRASHED)
             return Answer(reason, True, time.perf_counter() - start, memory)

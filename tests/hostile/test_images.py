@@ -122,6 +122,10 @@ BROKEN = {
         written(dicom(noise(1), PhotometricInterpretation="X1B2J")).replace(b"X1B2J", b"\x1b[2J\x07"),
         "\\x1b[2J\\x07",
     ),
+    "DICOM of letters that do not show": (  # found by an hour of fuzzing
+        written(dicom(noise(1), PhotometricInterpretation="X1B2J")).replace(b"X1B2J", b"a\xadb\xadc"),
+        "a\\xadb\\xadc",
+    ),
 }
 
 

@@ -146,6 +146,14 @@ def test_nonsense_is_refused_and_nothing_is_written(review: Review, body: Any) -
     assert review.decisions.current == {}
 
 
+@pytest.mark.parametrize("length", ["70000", "-1", "x"])
+def test_a_request_without_end_is_not_waited_for(review: Review, length: str) -> None:
+    status, content, _ = ask(review, "decide", "POST", {"id": review.queue[0].id, "labels": []}, Content_Length=length)
+    assert status == 400
+    assert b"at most 65536 bytes" in content
+    assert review.decisions.current == {}
+
+
 @pytest.fixture
 def browser() -> Iterator[Page]:
     """A page of a real browser."""

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +9,6 @@ from acpl.report.charts import Chart, ticks
 from acpl.report.plots import (
     Interval,
     balance_chart,
-    clock,
     curve_panel,
     density_histogram,
     feature_map,
@@ -98,8 +96,3 @@ def test_thousands_of_points_are_one_shape_a_kind() -> None:
 def test_a_balance_that_is_not_known_is_not_drawn() -> None:
     assert balance_chart(["a"], {"pool": [0.5], "selected": None}) == ""
     assert balance_chart(["a"], {"pool": [None], "selected": [0.5]}) == ""
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(3.21, "3.2 s"), (40, "40 s"), (750, "12 min"), (11_100, "3 h 05 min")])
-def test_a_time_is_said_as_a_person_would(seconds: float, words: str) -> None:
-    assert clock(seconds) == words

@@ -61,9 +61,13 @@ class Stage:
     """Images that a step of a later stage may show, where those are more: so that the batch size which is named when
     memory does not suffice fits to the end."""
 
+    def shown(self) -> int:
+        """How many images a step shows, each view counted."""
+        return sum(draw.batch_size * len(draw.views) for draw in self.draws.values())
+
     def images(self) -> int:
-        """How many a step shows, each view counted; of this stage or a later one."""
-        return max(self.most_images, sum(draw.batch_size * len(draw.views) for draw in self.draws.values()))
+        """The same, of this stage or a later one."""
+        return max(self.most_images, self.shown())
 
 
 @dataclass(frozen=True)
@@ -239,18 +243,36 @@ class Method(Protocol):
         ...
 
 
+class _Plain:
+    """A class that overrides nothing."""
+
+    nothing: ClassVar[None]
+
+
+_OF_EVERY_CLASS = {*vars(_Plain), "__orig_bases__", "__parameters__"}
+
+
 class StepByStep:
-    """A base that makes every class which changes the step say anew whether it is ``recordable``: a recorded step
-    would repeat a number that its author counts in Python, and nobody would see it."""
+    """A base that makes every class which may change the step say anew whether it is ``recordable``: a recorded step
+    would repeat a number that its author counts in Python, and nobody would see it.
+
+    Which methods a step goes through cannot be known. So a class that says nothing is recordable only if all that it
+    overrides of the class that did say so is ``between_stages``; what it adds besides no inherited step can call.
+    """
 
     recordable: ClassVar[bool] = False
-    _of_the_step: ClassVar[frozenset[str]] = frozenset(
-        {"losses", "after_step", "guessed_loss", "student", "teacher", "term"}
+    between_stages: ClassVar[frozenset[str]] = frozenset(
+        {"name", "summary", "Settings", "tuning", "before_stage", "stage", "after_stage", "state_dict"}
     )
+    """What describes a method, and what is called only while no step runs and cannot change what the step works on."""
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
-        if "recordable" not in vars(cls) and cls._of_the_step & vars(cls).keys():
+        ancestry = cls.__mro__[:-1]
+        stated = next(place for place, base in enumerate(ancestry) if "recordable" in vars(base))
+        inherited = {name for base in ancestry[stated:] for name in vars(base)}
+        own = {name for base in ancestry[:stated] for name in vars(base) if name not in _OF_EVERY_CLASS}
+        if own & inherited - cls.between_stages:
             cls.recordable = False
 
 

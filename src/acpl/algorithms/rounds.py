@@ -39,6 +39,7 @@ class Rounds(StepByStep):
 
     Settings: ClassVar[type[Section]] = RoundSettings
     recordable: ClassVar[bool] = True
+    between_stages: ClassVar[frozenset[str]] = StepByStep.between_stages | {"guess"}
 
     def __init__(self, settings: Any, context: Context) -> None:
         self.settings = settings

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ import numpy.typing as npt
 from acpl.data.decode import Decoding
 from acpl.data.decode_job import DecodeJob, Outcome
 from acpl.data.files import BadImage, ImageFiles
+from acpl.data.journal import NAME as JOURNAL
+from acpl.data.journal import Journal
 from acpl.data.workers import Progress, do_all, nothing
 from acpl.errors import UserError
 
@@ -29,8 +32,10 @@ DECODERS = ("pillow", "pydicom", "python-gdcm", "pylibjpeg", "pylibjpeg-libjpeg"
 """A store made by other versions is not used: what they read, and how, may differ."""
 IMAGES, INDEX = "images.u8", "index.json"
 PART = ".part-"
+LEFT = "left"
+"""In the place of a process: who began this store was stopped."""
 FORGOTTEN = 24 * 3600
-"""Seconds after which an unfinished store of another machine is taken for dead."""
+"""Seconds after which an unfinished store of another machine is taken for dead, and nobody will go on with one."""
 
 
 class BadFile(NamedTuple):
@@ -65,7 +70,8 @@ def build_store(
 
     ``names`` are as a table has them and are looked up with ``files.find``. The store is keyed by settings, stored
     names and fingerprints, so that finding it reads no image. It is built beside and renamed: what bears the key's
-    name is whole.
+    name is whole. A build that was cut short is gone on with, and of a store with files that no process got to read
+    (one that crashed its reader, a disk that was away) only those are tried again.
     """
     bad: dict[int, str] = {}
     rows: list[int] = []
@@ -84,9 +90,9 @@ def build_store(
             key.update(f"{stored_names[-1]}\0{size}\0{mark}\0".encode(errors="surrogateescape"))
     folder = cache / key.hexdigest()
     index = _read_index(folder, how)
-    if index is None or index["retry"]:
+    if index is None or _unread(index):
         try:
-            index = _build(folder, DecodeJob(files, stored_names, how, folder), workers, progress)
+            index = _build(folder, DecodeJob(files, stored_names, how, folder), index, workers, progress)
         except BrokenPipeError:  # whoever was shown the progress has gone
             raise
         except OSError as error:
@@ -125,27 +131,100 @@ def _read_index(folder: Path, how: Decoding) -> dict[str, Any] | None:
     return index if whole else None
 
 
-def _build(folder: Path, job: DecodeJob, workers: int | None, progress: Progress) -> dict[str, Any]:
+def _unread(index: dict[str, Any]) -> set[int]:
+    """The rows that no process got to read."""
+    retry = index["retry"]  # stores made before only said whether there are any
+    return {row for row, _ in index["bad"]} if retry is True else set(retry or ())
+
+
+def _build(
+    folder: Path, job: DecodeJob, before: dict[str, Any] | None, workers: int | None, progress: Progress
+) -> dict[str, Any]:
     cache = folder.parent
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is decoded here may be of patients
-    sweep(cache)
-    needed, free = len(job.names) * _bytes_each(job.how), shutil.disk_usage(cache).free
-    if needed > free:
-        raise OSError(errno.ENOSPC, f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free")
     part = cache / f"{folder.name}{part_mark()}"
-    part.mkdir()
+    job = job._replace(target=part / IMAGES)
+    journal = Journal(part, job.target)
     try:
-        job = job._replace(target=part / IMAGES)
+        known = _known(before) | _taken_over(folder, part, journal)
+        part.mkdir(exist_ok=True)
         job.target.touch()
-        outcomes = do_all(job, "decoding", workers=workers, progress=progress)
-        _finish(part, job, outcomes)
+        left = [row for row in range(len(job.names)) if row not in known]
+        _make_room(cache, len(left) * _bytes_each(job.how))
+
+        def told(what: str, done: int, total: int) -> None:
+            journal.keep_now_and_then()
+            progress(what, len(known) + done, len(known) + total)
+
+        found = dict(
+            zip(
+                left,
+                do_all(job, "decoding", rows=left, workers=workers, progress=told, heard=journal.note),
+                strict=True,
+            )
+        )
+        if before is not None:
+            if _unread(before) == {row for row, outcome in found.items() if outcome.digest is None}:
+                return before | {
+                    "bad": [[row, found[row].reason if row in found else why] for row, why in before["bad"]]
+                }
+            _copy_images(folder, job, before["good"])
+        known |= found
+        journal.forget()
+        _finish(part, job, [known[row] for row in range(len(job.names))])
         _publish(part, folder, job.how)
+    except KeyboardInterrupt:
+        journal.keep()
+        with suppress(OSError):
+            part.rename(cache / f"{folder.name}{PART}{LEFT}@{socket.gethostname()}")
+        raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
     index = _read_index(folder, job.how)
     if index is None:
         raise OSError(f"{folder.name} was removed as soon as it was made")
     return index
+
+
+def _known(before: dict[str, Any] | None) -> dict[int, Outcome]:
+    """What a store says of the rows that were read. A bad file's digest is not kept: that it has one is what counts."""
+    if before is None:
+        return {}
+    unread = _unread(before)
+    good = {row: Outcome(digest, None) for row, digest in zip(before["good"], before["digests"], strict=True)}
+    return good | {row: Outcome("", reason) for row, reason in before["bad"] if row not in unread}
+
+
+def _taken_over(folder: Path, part: Path, journal: Journal) -> dict[int, Outcome]:
+    """What a build of the same store, whose process is dead, was done with; its images are ours now."""
+    for other in folder.parent.glob(f"{folder.name}{PART}*"):
+        if _dead(other):
+            with suppress(OSError):
+                other.rename(part)
+                known = journal.read()
+                if known:
+                    return known
+                shutil.rmtree(part)
+    return {}
+
+
+def _copy_images(folder: Path, job: DecodeJob, good: Sequence[int]) -> None:
+    """The images of the store that is there, each to its row."""
+    bytes_each = _bytes_each(job.how)
+    with (folder / IMAGES).open("rb") as old, job.target.open("r+b") as new:
+        for row in good:
+            new.seek(row * bytes_each)
+            new.write(old.read(bytes_each))
+
+
+def _make_room(cache: Path, needed: int) -> None:
+    """Remove what nobody will go on with; where room is short, whatever dead builds have left."""
+    sweep(cache)
+    if needed > shutil.disk_usage(cache).free:
+        sweep(cache, 0)
+    free = shutil.disk_usage(cache).free
+    if needed > free:
+        raise OSError(errno.ENOSPC, f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free")
 
 
 def _finish(part: Path, job: DecodeJob, outcomes: list[Outcome]) -> None:
@@ -155,7 +234,8 @@ def _finish(part: Path, job: DecodeJob, outcomes: list[Outcome]) -> None:
         "good": good,
         "digests": [outcomes[row].digest for row in good],
         "bad": [[row, outcome.reason] for row, outcome in enumerate(outcomes) if outcome.reason is not None],
-        "retry": any(outcome.digest is None for outcome in outcomes),  # not the file's fault: it may be read next time
+        # Not the file's fault: it may be read next time.
+        "retry": [row for row, outcome in enumerate(outcomes) if outcome.digest is None],
     }
     with (part / INDEX).open("w", encoding="utf-8") as file:
         json.dump(index, file)
@@ -185,7 +265,7 @@ def _publish(part: Path, folder: Path, how: Decoding) -> None:
         if not folder.exists():
             raise
         other = _read_index(folder, how)
-        if other is None or other["retry"]:
+        if other is None or _unread(other):
             shutil.rmtree(folder)
             part.rename(folder)
 
@@ -195,13 +275,20 @@ def part_mark() -> str:
     return f"{PART}{os.getpid()}-{threading.get_ident()}@{socket.gethostname()}"
 
 
-def sweep(cache: Path) -> None:
-    """Remove what killed builds have left."""
+def sweep(cache: Path, age: float = FORGOTTEN) -> None:
+    """Remove what builds that are dead have left and not touched for so many seconds."""
     for part in cache.glob(f"*{PART}*"):
-        owner, _, host = part.name.partition(PART)[2].partition("@")
-        pid = int(owner.partition("-")[0]) if owner.partition("-")[0].isdigit() else 0
-        if not _alive(pid) if host == socket.gethostname() else _age(part) > FORGOTTEN:
+        if _dead(part) and (_age(part) >= age or not (part / JOURNAL).exists()):
             shutil.rmtree(part, ignore_errors=True)
+
+
+def _dead(part: Path) -> bool:
+    """Whether whoever began this store will not end it."""
+    owner, _, host = part.name.partition(PART)[2].partition("@")
+    pid = owner.partition("-")[0]
+    if host != socket.gethostname():
+        return _age(part) > FORGOTTEN
+    return owner == LEFT or (pid.isdigit() and not _alive(int(pid)))
 
 
 def _alive(pid: int) -> bool:

@@ -20,6 +20,7 @@ TOO_LARGE = "it needs more memory than a file may take"
 DICOM_HEADER = 132
 """A DICOM file begins with 128 free bytes and the letters DICM."""
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""No name holds these. Others that do not show, like the narrow space in a screenshot's, are written out for people."""
 
 
 class BadImage(Exception):  # noqa: N818 — named for what it is about, not for being an exception
@@ -353,7 +354,7 @@ def inside(name: str) -> str:
     """The name without ``.``, ``..`` and doubled slashes, if it stays inside; backslashes are Windows' slashes."""
     if not name.strip() or "\0" in name:
         raise BadImage("the name is empty" if not name.strip() else "the name holds a zero byte")
-    if name != printable(name):
+    if CONTROL.search(name):
         raise BadImage("the name holds control characters")
     try:
         os.fsencode(name)
@@ -382,8 +383,8 @@ def without_suffix(name: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control characters, and marks that turn the direction of reading, written out as in ``\\x1b``."""
-    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    """The text with all that does not show, moves a terminal or turns the way of reading written out, as ``\\x1b``."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:

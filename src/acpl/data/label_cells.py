@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from acpl.data.files import printable
+from acpl.data.files import CONTROL, printable
 from acpl.data.manifest import Labels, rows_known
 from acpl.errors import UserError
 from acpl.settings import unknown
@@ -44,10 +44,13 @@ def holds_labels(cells: "pd.Series[str]") -> bool:
 
 
 def almost_holds_labels(cells: "pd.Series[str]") -> tuple[object, str] | None:
-    """Row and value of the first cell that is neither 0, 1 nor blank, where fewer than one in ten is."""
+    """Row and value of the first cell that is neither 0, 1 nor blank, where at most one in ten is, or a single one
+    among zeros and ones."""
     written = cells[~is_blank(cells)]
-    strange = written[~written.isin(list(_VALUES))]
-    if len(strange) == 0 or 10 * len(strange) > len(written):
+    labels = written.isin(list(_VALUES))
+    strange = written[~labels]
+    single = len(strange) == 1 and len({_VALUES[cell] for cell in written[labels]}) == 2
+    if len(strange) == 0 or (10 * len(strange) > len(written) and not single):
         return None
     return strange.index[0], str(strange.iloc[0])
 
@@ -59,7 +62,7 @@ def check_classes(classes: Sequence[str], file: Path | str) -> None:
     for name in classes:
         if name in TAKEN_NAMES:
             raise UserError(f"{file}: a class cannot be called '{name}', for predictions have a column of that name")
-        if name != printable(name) or len(name) > LONGEST_NAME:
+        if CONTROL.search(name) or len(name) > LONGEST_NAME:
             shown = printable(name)[:LONGEST_NAME]
             raise UserError(f"{file}: '{shown}' is no class, for it is too long or holds control characters")
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
-from typing import IO, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import IO, Generic, Protocol, TypeVar, runtime_checkable
 
 from acpl.data.limits import Limits
 
@@ -30,6 +30,9 @@ CRASHED = "it crashed the process that decoded it"
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images are done, and of how many."""
 Result = TypeVar("Result")
+Heard = Callable[[int, Result], None]
+"""Told of each image, by its place in ``names``, and its result; from any thread, one at a time."""
+Rows = deque[int]
 START = "import sys; sys.path[:] = sys.argv[1:]; from acpl.data.workers import serve; serve()"
 
 
@@ -64,19 +67,25 @@ class TriedAgain(Protocol):
 
 
 def do_all(
-    job: Job[Result], what: str, *, workers: int | None = None, progress: Progress = nothing, chunk: int = CHUNK
+    job: Job[Result],
+    what: str,
+    *,
+    rows: Sequence[int] | None = None,
+    workers: int | None = None,
+    progress: Progress = nothing,
+    heard: "Heard[Result] | None" = None,
+    chunk: int = CHUNK,
 ) -> list[Result]:
-    """Every image's result, from as many processes as there are cores, or fewer where there are few images.
-
-    A process is handed ``chunk`` of them at a time.
-    """
-    total = len(job.names)
+    """The result of every image, or of those at ``rows`` in their order; from as many processes as there are cores, or
+    fewer where there are few images. A process is handed ``chunk`` of them at a time."""
+    rows = range(len(job.names)) if rows is None else rows
+    total = len(rows)
     if total == 0:
         progress(what, 0, 0)
         return []
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return _Crew(job, min(workers, -(-total // chunk)), chunk).run(what, progress)
+    return _Crew(job, rows, min(workers, -(-total // chunk)), heard, chunk).run(what, progress)
 
 
 def serve() -> None:
@@ -94,10 +103,11 @@ def serve() -> None:
             rows = pickle.load(requests)  # nosec B301
         except EOFError:
             return
-        try:
-            _send(answers, [_bounded(job, row, limits) for row in rows])
-        except OSError as error:
-            _send(answers, error)
+        for row in rows:  # answered one by one: a process that dies takes no finished work with it
+            try:
+                _send(answers, _bounded(job, row, limits))
+            except OSError as error:
+                _send(answers, error)
 
 
 def _bounded(job: Job[Result], row: int, limits: Limits) -> Result:
@@ -112,37 +122,40 @@ def _bounded(job: Job[Result], row: int, limits: Limits) -> Result:
 class _Crew(Generic[Result]):
     """One thread for each worker process, that hands it rows and takes its answers."""
 
-    def __init__(self, job: Job[Result], workers: int, chunk: int) -> None:
+    def __init__(
+        self, job: Job[Result], rows: Sequence[int], workers: int, heard: "Heard[Result] | None", chunk: int
+    ) -> None:
         self.job = job
+        self.rows = rows
         self.workers = workers
+        self.heard = heard
         self.ahead = AHEAD if chunk > 1 else 1  # what takes long is not to wait behind another
         self.limits = Limits.chosen()
-        self.results: list[Result | None] = [None] * len(job.names)
-        self.waiting: queue.SimpleQueue[range] = queue.SimpleQueue()
-        for start in range(0, len(job.names), chunk):
-            self.waiting.put(range(start, min(start + chunk, len(job.names))))
-        self.done = 0
+        self.results: dict[int, Result] = {}
+        self.suspects: set[int] = set()
+        self.waiting: queue.SimpleQueue[Rows] = queue.SimpleQueue()
+        for start in range(0, len(rows), chunk):
+            self.waiting.put(deque(rows[start : start + chunk]))
         self.lock = threading.Lock()
         self.running: set[_Worker[Result]] = set()
         self.stopped = False
 
     def run(self, what: str, progress: Progress) -> list[Result]:
-        total = len(self.job.names)
         with ThreadPoolExecutor(self.workers) as threads:
             pending = {threads.submit(self._work) for _ in range(self.workers)}
             try:
                 while pending:
                     finished, pending = wait(pending, timeout=0.1, return_when=FIRST_EXCEPTION)
-                    progress(what, self.done, total)
+                    progress(what, len(self.results), len(self.rows))
                     for future in finished:
                         future.result()
             finally:
                 self._stop()
-        return cast(list[Result], self.results)  # a slot is None only until its image is done
+        return [self.results[row] for row in self.rows]
 
     def _work(self) -> None:
         worker = None
-        asked: deque[range] = deque()
+        asked: deque[Rows] = deque()
         try:
             while not self.stopped:
                 self._take(asked)
@@ -150,40 +163,44 @@ class _Crew(Generic[Result]):
                     return
                 worker = worker or self._hire()
                 try:
-                    self._note(asked[0], worker.ask(asked))
-                    asked.popleft()
+                    result = worker.ask(asked)
                 except DIED:
-                    reason = self.limits.reason(self._dismiss(worker), CRASHED)
+                    code = self._dismiss(worker)
                     worker = None
                     if not self.stopped:  # else it was ended with all others, and no image is to blame
-                        self._blame(asked, reason)
+                        self._blame(_next(asked), code)
+                else:
+                    self._note(_next(asked), result)
         finally:
             if worker is not None:
                 self._dismiss(worker)
 
-    def _take(self, asked: deque[range]) -> None:
+    def _take(self, asked: deque[Rows]) -> None:
         """Rows enough that the process finds the next ones waiting when it has done the first."""
         with suppress(queue.Empty):
             while len(asked) < self.ahead:
                 asked.append(self.waiting.get_nowait())
 
-    def _blame(self, asked: deque[range], reason: str) -> None:
-        """A worker died over the first of these: each row is tried alone, and one that kills again is bad."""
-        guilty = asked.popleft()
-        if len(guilty) == 1 and isinstance(self.job, TriedAgain) and self.job.again(guilty.start, reason):
-            self.waiting.put(guilty)
-        elif len(guilty) == 1:
-            self._note(guilty, [self.job.failed(reason)])
+    def _blame(self, row: int, code: int) -> None:
+        """A worker died over this row: it is bad if it was too slow, or killed another before; else it is tried again,
+        for what the row before it has broken, or the system was short of, is not its fault."""
+        reason = self.limits.reason(code, CRASHED)
+        if isinstance(self.job, TriedAgain):
+            if self.job.again(row, reason):
+                self.waiting.put(deque([row]))
+            else:
+                self._note(row, self.job.failed(reason))
+        elif reason == CRASHED and row not in self.suspects:
+            self.suspects.add(row)
+            self.waiting.put(deque([row]))
         else:
-            for row in guilty:
-                self.waiting.put(range(row, row + 1))
-        while asked:
-            self.waiting.put(asked.popleft())
+            self._note(row, self.job.failed(reason))
 
-    def _note(self, rows: range, results: list[Result]) -> None:
+    def _note(self, row: int, result: Result) -> None:
         with self.lock:
-            self.results[rows.start : rows.stop] = results
-            self.done += len(rows)
+            self.results[row] = result
+            if self.heard is not None:
+                self.heard(row, result)
 
     def _hire(self) -> "_Worker[Result]":
         worker = _Worker(self.job)
@@ -234,13 +251,14 @@ class _Worker(Generic[Result]):
             self.end()
             raise RuntimeError(f"a process that reads images did not start: {words}") from None
 
-    def ask(self, asked: Sequence[range]) -> list[Result]:
-        """What became of the first of these rows; one of ``DIED`` when the process has died over them."""
+    def ask(self, asked: Sequence[Sequence[int]]) -> Result:
+        """What became of the first of these rows; one of ``DIED`` when the process has died over it."""
         while self.sent < len(asked):
-            _send(self.requests, asked[self.sent])
+            _send(self.requests, list(asked[self.sent]))
             self.sent += 1
-        answer: list[Result] | OSError = pickle.load(self.answers)  # nosec B301
-        self.sent -= 1
+        answer: Result | OSError = pickle.load(self.answers)  # nosec B301
+        if len(asked[0]) == 1:
+            self.sent -= 1
         if isinstance(answer, OSError):
             raise answer
         return answer
@@ -256,6 +274,14 @@ class _Worker(Generic[Result]):
         code = self.process.wait()
         self.log.close()
         return code
+
+
+def _next(asked: deque[Rows]) -> int:
+    """Take the first row away, and with the last of its chunk the chunk."""
+    row = asked[0].popleft()
+    if not asked[0]:
+        asked.popleft()
+    return row
 
 
 def _send(pipe: IO[bytes], message: object) -> None:

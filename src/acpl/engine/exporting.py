@@ -6,6 +6,7 @@ import platform
 import shutil
 import warnings
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -17,8 +18,9 @@ from torch import Tensor, nn
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
 from acpl.engine.predicting import FINAL, Predictor
-from acpl.engine.run_folder import ModelCard, RunFolder, write_whole
+from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import build_network, source_of
+from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 from acpl.models import Classifier, probabilities
 from acpl.task import Task
@@ -84,7 +86,9 @@ def export_run(path: Path, form: Format, out: Path | None = None, progress: Prog
         raise UserError(f"{target} cannot be made: {error.strerror}") from None
     try:
         file = beside / _FILES[form]
-        call = {"onnx": _onnx, "torchscript": _torchscript, "safetensors": _safetensors}[form](predictor, images, file)
+        write = {"onnx": _onnx, "torchscript": _torchscript, "safetensors": _safetensors}[form]
+        with told(target):
+            call = write(predictor, images, file)
         difference = _difference(predictor, images, call)
         if not difference <= TOLERANCE:
             raise UserError(
@@ -150,7 +154,9 @@ def _torchscript(predictor: Predictor, images: Tensor, file: Path) -> Call:
     model = Callable8Bit(predictor.network, predictor.card).eval()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch warns of tracing's limits, which the check below would find
-        torch.jit.trace(model, _example(predictor.card), check_trace=False).save(str(file))  # type: ignore[no-untyped-call]
+        content = BytesIO()  # to a file torch would write by itself, and say little of a disk that is full
+        torch.jit.save(torch.jit.trace(model, _example(predictor.card), check_trace=False), content)  # type: ignore[no-untyped-call]
+        write_whole(file, content.getvalue())
         loaded = torch.jit.load(str(file))  # type: ignore[no-untyped-call]
 
     def call(batch: Tensor) -> Floats:

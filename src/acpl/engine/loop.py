@@ -1,7 +1,6 @@
 """The loop: drives a method through its contract and never asks which one it is."""
 
 import copy
-import gc
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,9 @@ from acpl.engine.processes import OneProcess, Processes
 from acpl.engine.reporting import keep_features
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.step import (
+    Passes,
     TrainingStep,
+    Trial,
     Workbench,
     epoch_order,
     fresh_optimiser,
@@ -48,7 +49,6 @@ from acpl.engine.trouble import (
 from acpl.errors import UserError
 from acpl.evaluation import auroc, defined_mean
 from acpl.models import Classifier
-from acpl.models.shared_norms import part_ways
 from acpl.task import Task
 
 Floats = npt.NDArray[np.float64]
@@ -213,11 +213,11 @@ class Trainer:
         networks, place, config = method.networks(), self.place, self.bench.config
         step = self._step_for(method, stage)
         step.begin_stage(stage)
-        self.monitor.begin(stage.name, stage.steps)
+        self.monitor.begin(stage.name, stage.steps, place.done + place.step)
         while place.done < stage.steps:
             steps = min(stage.epoch_steps, stage.steps - place.done)
             networks.trained.train()
-            self.monitor.epoch(place.epoch + 1, steps)
+            self.monitor.epoch(place.epoch + 1, steps, place.step)
             with self.clock("training"):
                 losses = self._epoch(method, stage, step, steps)
             place.next_epoch(steps)
@@ -310,27 +310,15 @@ class Trainer:
         self.monitor.event(event)
 
     def _too_large(self, method: Method, stage: Stage) -> UserError:
-        """What to say of a step that did not fit, and which batch size would."""
+        """What to say of a step that did not fit, and which batch size would: found by taking such steps."""
         device, config = self.bench.device, self.bench.config
         self._steps.clear()
         self._inferences.clear()
-        method.networks().trained.zero_grad(set_to_none=True)
-        gc.collect()
-        if device.torch.type == "cuda":
-            torch.cuda.empty_cache()
-        shown = stage.images()
-        network = copy.deepcopy(method.networks().predictor).requires_grad_(True).train()
-        part_ways(network)  # the others are not here
-        store = self.bench.store
-
-        def attempt(size: int) -> None:
-            count = math.ceil(size * shown / config.batch_size / self.processes.size)
-            images = torch.zeros(count, store.channels, store.size, store.size, device=device.torch)
-            with device.autocast():
-                network(images).logits.float().sum().backward()  # type: ignore[no-untyped-call]
-
+        self._optimiser = None
+        attempt = (Trial if self.processes.size == 1 else Passes)(self.bench, method, stage)
         fits = batch_size_that_fits(config.batch_size, attempt)
-        return out_of_memory(str(device.torch), config.batch_size, store.size, fits, self.checkpoints.newest())
+        where, size = str(device.torch), self.bench.store.size
+        return out_of_memory(where, config.batch_size, size, fits, self.checkpoints.newest())
 
     def _step_for(self, method: Method, stage: Stage) -> TrainingStep:
         """The step for a stage; its optimiser has seen nothing yet, unless the run goes on inside the stage."""

@@ -10,6 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.progress import TimeRemainingColumn as TimeLeft
 from rich.text import Text
 
+from acpl.duration import duration
+
 LINE_EVERY = 60.0
 """Seconds between two lines of progress in a log."""
 
@@ -25,12 +27,12 @@ class Monitor(Protocol):
         """The run folder is there; ``config`` is the whole configuration."""
         ...
 
-    def begin(self, stage: str, steps: int) -> None:
-        """A stage of so many steps starts."""
+    def begin(self, stage: str, steps: int, done: int = 0) -> None:
+        """A stage of so many steps starts, or goes on when ``done`` of them are done."""
         ...
 
-    def epoch(self, number: int, steps: int) -> None:
-        """The stage's epoch of this number, from 1, starts; it has so many steps."""
+    def epoch(self, number: int, steps: int, done: int = 0) -> None:
+        """The stage's epoch of this number, from 1, starts; it has so many steps, of which ``done`` are done."""
         ...
 
     def step(self, losses: Mapping[str, float]) -> None:
@@ -63,10 +65,10 @@ class Quiet:
     def opened(self, folder: Path, config: Mapping[str, Any]) -> None:
         """Nothing."""
 
-    def begin(self, stage: str, steps: int) -> None:
+    def begin(self, stage: str, steps: int, done: int = 0) -> None:
         """Nothing."""
 
-    def epoch(self, number: int, steps: int) -> None:
+    def epoch(self, number: int, steps: int, done: int = 0) -> None:
         """Nothing."""
 
     def step(self, losses: Mapping[str, float]) -> None:
@@ -99,13 +101,13 @@ class Together:
         """To all."""
         self._all(lambda monitor: monitor.opened(folder, config))
 
-    def begin(self, stage: str, steps: int) -> None:
+    def begin(self, stage: str, steps: int, done: int = 0) -> None:
         """To all."""
-        self._all(lambda monitor: monitor.begin(stage, steps))
+        self._all(lambda monitor: monitor.begin(stage, steps, done))
 
-    def epoch(self, number: int, steps: int) -> None:
+    def epoch(self, number: int, steps: int, done: int = 0) -> None:
         """To all."""
-        self._all(lambda monitor: monitor.epoch(number, steps))
+        self._all(lambda monitor: monitor.epoch(number, steps, done))
 
     def step(self, losses: Mapping[str, float]) -> None:
         """To all."""
@@ -160,15 +162,15 @@ class Terminal(Quiet):
         """Printed above the bars."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def begin(self, stage: str, steps: int) -> None:
+    def begin(self, stage: str, steps: int, done: int = 0) -> None:
         """A fresh bar for the stage."""
-        self._fresh(self._stage, stage, steps)
+        self._fresh(self._stage, stage, steps, done)
         if self._lines is not None:
-            self._lines.begin(stage, steps)
+            self._lines.begin(stage, steps, done)
 
-    def epoch(self, number: int, steps: int) -> None:
+    def epoch(self, number: int, steps: int, done: int = 0) -> None:
         """A fresh bar for the epoch."""
-        self._fresh(self._epoch, f"  epoch {number}", steps)
+        self._fresh(self._epoch, f"  epoch {number}", steps, done)
 
     def step(self, losses: Mapping[str, float]) -> None:
         """Both bars move."""
@@ -202,8 +204,8 @@ class Terminal(Quiet):
         """No bar is left behind."""
         self.end()
 
-    def _fresh(self, task: TaskID, what: str, total: int) -> None:
-        self._bars.reset(task, total=total, description=what, visible=True, note="")
+    def _fresh(self, task: TaskID, what: str, total: int, done: int = 0) -> None:
+        self._bars.reset(task, total=total, completed=done, description=what, visible=True, note="")
         self._bars.start()
 
 
@@ -215,9 +217,9 @@ class Lines:
         self._clock = clock
         self.begin("", 0)
 
-    def begin(self, stage: str, steps: int) -> None:
-        """A stage of so many steps starts."""
-        self._stage, self._steps, self._done = stage, steps, 0
+    def begin(self, stage: str, steps: int, done: int = 0) -> None:
+        """A stage of so many steps starts; what was done before counts, but not for the rate."""
+        self._stage, self._steps, self._first, self._done = stage, steps, done, done
         self._losses: Mapping[str, float] = {}
         self._started = self._said = self._clock()
 
@@ -229,7 +231,7 @@ class Lines:
         if now - self._said < LINE_EVERY or self._done >= self._steps:
             return
         self._said = now
-        rate = self._done / (now - self._started)
+        rate = (self._done - self._first) / (now - self._started)
         left = duration((self._steps - self._done) / rate)
         terms = "".join(f"  {name} {value:.3f}" for name, value in self._losses.items())
         self._say(f"{self._stage}: step {self._done} of {self._steps}  {rate:.1f}/s  about {left} left{terms}")
@@ -242,15 +244,3 @@ class Rate(ProgressColumn):
         """Empty until it is known."""
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.1f}/s", style="dim")
-
-
-def duration(seconds: float) -> str:
-    """A time in the words of a clock: 40 s, 12 min, 3 h 05 min.
-
-    >>> duration(40), duration(750), duration(11_100)
-    ('40 s', '12 min', '3 h 05 min')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,8 +1,10 @@
 """One gradient step, from sample ids to the averaged copy: the same code run as written, or recorded and replayed."""
 
+import copy
+import gc
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,7 +20,10 @@ from acpl.engine.device import Device
 from acpl.engine.exchange import Exchange
 from acpl.engine.feed import feed_for
 from acpl.engine.processes import OneProcess, Processes
-from acpl.engine.recording import CudaRecording, Recording, Repeated
+from acpl.engine.recording import WARM_RUNS, CudaRecording, Recording, Repeated
+from acpl.models.shared_norms import part_ways
+
+TRIED = WARM_RUNS + 2  # steps: the last two from a recording, where there is one
 
 
 @dataclass(frozen=True)
@@ -169,6 +174,55 @@ def shown_as(draw: Draw, *, distort: bool) -> tuple[View, ...]:
         strong: View = "strong"
         return (strong,) * len(draw.views)
     return draw.views
+
+
+class Trial:
+    """Steps of a stage in smaller batches, to see whether they fit, to the last stage; what they do to the networks is
+    of no use."""
+
+    def __init__(self, bench: Workbench, method: Method, stage: Stage) -> None:
+        self._bench = bench
+        self._method = method
+        self._stage = stage
+        self._optimiser = fresh_optimiser(method, bench.config, bench.device)
+
+    def __call__(self, size: int) -> None:
+        """Steps enough that one is recorded and replayed, with this ``batch_size``; an error where there is no room."""
+        self._method.networks().trained.zero_grad(set_to_none=True)
+        gc.collect()
+        if self._bench.device.torch.type == "cuda":
+            torch.cuda.empty_cache()
+        share = size / self._bench.config.batch_size * self._stage.images() / self._stage.shown()
+        draws = {
+            name: replace(draw, batch_size=max(2, math.ceil(draw.batch_size * share)))
+            for name, draw in self._stage.draws.items()
+        }
+        step = TrainingStep(self._bench, self._method, replace(self._stage, draws=draws), self._optimiser)
+        step.begin_stage(self._stage)
+        source = torch.Generator().manual_seed(0)
+        step.begin_epoch({name: epoch_order(draw, TRIED, source) for name, draw in draws.items()})
+        for number in range(TRIED):
+            step(number)
+        step.losses()  # waits for the device
+
+
+class Passes:
+    """Passes of smaller batches through a copy of the predictor, to see whether they fit: for a process among several,
+    whose steps would wait for the others."""
+
+    def __init__(self, bench: Workbench, method: Method, stage: Stage) -> None:
+        self._bench = bench
+        self._images = stage.images() / bench.config.batch_size / bench.processes.size
+        self._network = copy.deepcopy(method.networks().predictor).requires_grad_(True).train()
+        part_ways(self._network)
+
+    def __call__(self, size: int) -> None:
+        """One pass with this ``batch_size``; an error where there is no room."""
+        store, device = self._bench.store, self._bench.device
+        count = math.ceil(size * self._images)
+        images = torch.zeros(count, store.channels, store.size, store.size, device=device.torch)
+        with device.autocast():
+            self._network(images).logits.float().sum().backward()  # type: ignore[no-untyped-call]
 
 
 def kind(stage: Stage) -> tuple[object, ...]:

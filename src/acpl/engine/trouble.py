@@ -143,6 +143,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error means that a device, or the machine, has no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    if error.__context__ is not None and is_out_of_memory(error.__context__):  # it broke off a recording, say
+        return True
     said = (
         "can't allocate memory",
         "CUDA error: out of memory",

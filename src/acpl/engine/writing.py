@@ -68,6 +68,11 @@ def told(path: Path) -> Iterator[None]:
         raise UserError(sentence(path, error)) from error
 
 
+def is_of_the_disk(error: OSError) -> bool:
+    """Whether a disk that is full, may only be read, or is gone has led to this error."""
+    return error.errno in _FULL | _FORBIDDEN | {errno.ESTALE}
+
+
 def sentence(path: Path, error: OSError) -> str:
     """What an error of the disk means for the file that was being written."""
     if error.errno in _FULL:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from acpl.duration import duration
 from acpl.engine.stopping import Stopped
 from acpl.errors import UserError
 from acpl.experiments.side_by_side import results
@@ -67,7 +68,7 @@ def run_cells(
             failed[cell.name] = reason
             figure = f"failed: {reason}"
         left = board.seconds_left()
-        about = "" if left is None else f"  (about {left / 60:.0f} min left)"
+        about = "" if left is None else f"  (about {duration(left)} left)"
         say(f"{number} of {total}  {cell.name}: {figure}{about}")
     return failed
 

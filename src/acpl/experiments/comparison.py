@@ -15,8 +15,8 @@ from acpl.algorithms.budget import usual_steps
 from acpl.algorithms.contract import Schedule
 from acpl.config import Config, resolve
 from acpl.data.manifest import Manifest
-from acpl.engine.run_folder import write_whole
 from acpl.engine.training import source_of
+from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 from acpl.experiments.about import Account, sentence
 from acpl.experiments.cells import Cell
@@ -203,5 +203,6 @@ def _keep_to(folder: Path, plan: dict[str, Any]) -> None:
         return
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} exists and holds no comparison; choose another --out, nothing is ever written over")
-    folder.mkdir(parents=True, exist_ok=True)
+    with told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     write_whole(file, text.encode())

@@ -122,9 +122,7 @@ class Decisions:
         if self.log.stat().st_size == 0:
             self._append_row(HEADER)
         text = self.log.read_text(encoding="utf-8")
-        if text and not text.endswith("\n"):  # a torn last line: cut, for the next one must not join it
-            text = text[: text.rfind("\n") + 1]
-            self.log.write_text(text, encoding="utf-8")
+        text = text[: text.rfind("\n") + 1]  # a torn last line is no decision; the next one takes its place
         for number, row in enumerate(csv.reader(StringIO(text)), 1):
             if tuple(row) == HEADER:
                 continue

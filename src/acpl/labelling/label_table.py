@@ -16,7 +16,7 @@ from acpl.data.label_cells import holds_labels
 from acpl.data.manifest import Manifest
 from acpl.data.tables import DESCRIPTIONS, GROUP_NAMES, IMAGE_NAMES, LABELS_NAMES, SPLIT_NAMES
 from acpl.data.workers import Progress, nothing
-from acpl.engine.run_folder import write_whole
+from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 from acpl.labelling.contact_sheet import picture_of
 from acpl.labelling.pool import Pool
@@ -103,8 +103,9 @@ def _write_images(pool: Pool, folder: Path, progress: Progress) -> None:
     for number, (name, key) in enumerate(zip(dataset.manifest.table["image"], dataset.manifest.ids, strict=True), 1):
         pixels = images.gather(torch.tensor([int(key)]))[0]
         file = folder / f"{name}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        picture_of(pixels.numpy()).save(file, compress_level=1)
+        with told(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            picture_of(pixels.numpy()).save(file, compress_level=1)
         progress("writing", number, len(images.ids))
 
 

@@ -9,6 +9,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from acpl.duration import duration
+
 MARKS = {"done": ("●", "green"), "running": ("◐", "yellow"), "failed": ("✗", "red"), "waiting": ("○", "dim")}
 _AROUND = 10
 """Lines of a terminal that are not rows of the table."""
@@ -60,14 +62,6 @@ def live_table(
     if hidden:
         blocks.append(Text(f"and {hidden} rows more that wait or are done", style="dim"))
     return Group(*blocks, *shown_reasons, _total(counts, gone, left))
-
-
-def duration(seconds: float) -> str:
-    """For people: 40 s, 12 min, 3 h 05."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d}"
 
 
 def _total(counts: Mapping[str, int], gone: float, left: float | None) -> Table:

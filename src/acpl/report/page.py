@@ -1,14 +1,16 @@
 """One self-contained page about a run."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from acpl.duration import duration
 from acpl.report.first_screen import first_screen
 from acpl.report.journey import journey
 from acpl.report.judge import judge
-from acpl.report.plots import balance_chart, clock, density_histogram, feature_map
+from acpl.report.plots import balance_chart, density_histogram, feature_map
 from acpl.report.run_data import Json, RunData, read_run
 
 
@@ -42,15 +44,20 @@ def render(template: str, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["clock"] = clock
+    environment.filters["duration"] = duration
     return environment.get_template(template).render(**context)
 
 
 def write_page(target: Path, page: str) -> Path:
     """A page that is there whole or not at all."""
     beside = target.with_suffix(".part")
-    beside.write_text(page, encoding="utf-8")
-    beside.replace(target)
+    try:
+        beside.write_text(page, encoding="utf-8")
+        beside.replace(target)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
     return target
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from acpl.duration import duration
 from acpl.report.charts import HEIGHT, RIGHT, Chart, labelled_ticks, legend_of, span
 
 BLUE, ORANGE, GREY, VIOLET, GREEN, ROSE, PALE = 0, 1, 2, 3, 4, 5, 6
@@ -259,21 +260,13 @@ def time_bar(parts: Mapping[str, float]) -> Markup:
     entries = list(zip(parts.items(), (colours[n % len(colours)] for n in range(len(parts))), strict=True))
     bar = Markup("").join(
         Markup('<i style="flex:{} 0 0;background:var(--series-{})" title="{}"></i>').format(
-            f"{max(seconds / total, 0.002):.4f}", colour, f"{name}: {clock(seconds)}"
+            f"{max(seconds / total, 0.002):.4f}", colour, f"{name}: {duration(seconds)}"
         )
         for (name, seconds), colour in entries
     )
-    legend = legend_of([(f"{name} {clock(seconds)}", colour) for (name, seconds), colour in entries])
-    alt = ", ".join(f"{name} {clock(seconds)}" for (name, seconds), _ in entries)
+    legend = legend_of([(f"{name} {duration(seconds)}", colour) for (name, seconds), colour in entries])
+    alt = ", ".join(f"{name} {duration(seconds)}" for (name, seconds), _ in entries)
     return Markup('<div class="timebar" role="img" aria-label="{}">{}</div>{}').format(alt, bar, legend)
-
-
-def clock(seconds: float) -> str:
-    """A time in words."""
-    if seconds < 90:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _normal(x: float, part: Mapping[str, float]) -> float:

@@ -9,9 +9,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from acpl.duration import duration
 from acpl.report.charts import Series, line_chart
 from acpl.report.page import render, write_page
-from acpl.report.plots import BLUE, GREEN, GREY, ROSE, Interval, clock, forest
+from acpl.report.plots import BLUE, GREEN, GREY, ROSE, Interval, forest
 from acpl.report.run_data import Json, RunData, read_run
 
 RUN_HEADINGS = ("run", "method", "labelled", "AUROC [95 %]", "p", "steps", "time")
@@ -96,7 +97,7 @@ def _row(name: str, run: RunData, result: Json, difference: Json | None) -> list
         change,
         "" if difference is None else f"{difference['p']:.3f}",
         f"{run.steps:,}",
-        clock(run.seconds),
+        duration(run.seconds),
     ]
 
 
@@ -166,7 +167,7 @@ def _entry(entry: Mapping[str, str]) -> list[str]:
         f"{there[0]:+.4f} [{there[1]:+.4f}, {there[2]:+.4f}]" if len(there) == 3 else "–",
         f"{float(entry['p']):.3f}" if entry["p"] else "",
         f"{float(entry['images']):,.0f}" if entry["images"] else "",
-        clock(float(entry["seconds"])) if entry["seconds"] else "",
+        duration(float(entry["seconds"])) if entry["seconds"] else "",
     ]
 
 

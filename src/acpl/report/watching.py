@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from acpl.report.plots import clock
+from acpl.duration import duration
 from acpl.report.run_data import Events, Json, read_events
 from acpl.settings import read_yaml
 
@@ -97,15 +97,15 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
 
 def _status(stages: Events, epochs: Events, done: bool, silence: float) -> list[RenderableType]:
     if done:
-        seconds = f" in {clock(epochs[-1]['seconds'])}" if epochs else ""
+        seconds = f" in {duration(epochs[-1]['seconds'])}" if epochs else ""
         return [Text(f"finished{seconds}", style="green")]
-    quiet = [Text(f"no news for {clock(silence)}: it may have stopped", style="yellow")] if silence > SILENT else []
+    quiet = [Text(f"no news for {duration(silence)}: it may have stopped", style="yellow")] if silence > SILENT else []
     at = progress(stages, epochs)
     if at is None:
         name = f"{stages[-1]['name']}, first epoch" if stages else "opening the images"
         return [Text(f"running: {name}"), *quiet]
     rate = "" if at["rate"] is None else f"  {at['rate']:.1f} steps/s"
-    left = "" if at["left"] is None else f"  about {clock(at['left'])} left in this stage"
+    left = "" if at["left"] is None else f"  about {duration(at['left'])} left in this stage"
     of = "" if at["total"] is None else f" of {at['total']:,}"
     words = Text(f"running: {at['name']}, epoch {at['epoch']}, step {at['done']:,}{of}{rate}{left}")
     bar = [] if at["total"] is None else [ProgressBar(total=at["total"], completed=at["done"], width=WIDTH)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from acpl import algorithms
-from acpl.engine.run_folder import write_whole
+from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 from acpl.experiments.reproduce import paper
 from acpl.experiments.reproduce.gathered import Gathered, Made, Study
@@ -142,7 +142,8 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
     table = sheets(entries, reference=study.reference, beside=beside)
     data = request.shared(request.fractions[0]).data
     title = f"{study.name}: {NAMES[study.name]}"
-    target.mkdir(parents=True, exist_ok=True)
+    with told(target):
+        target.mkdir(parents=True, exist_ok=True)
     files = {
         "table.md": as_markdown(title, table, [f"Data: {short(data)}.", *notes]).encode(),
         "table.csv": as_csv(entries).encode(),

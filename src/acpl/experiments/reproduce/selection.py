@@ -5,6 +5,7 @@ judged on validation and on test, and what each rule would have chosen is compar
 validation, and the best on test, as the published code does. That third one is no result of any method.
 """
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from acpl.data.manifest import Part
 from acpl.engine.predicting import FINAL, Predictor
-from acpl.engine.run_folder import RunFolder
+from acpl.engine.run_folder import RunFolder, write_whole
 from acpl.engine.training import source_of
 from acpl.errors import UserError
 from acpl.evaluation import Resampled, auroc, defined_mean, ranking_figures, resample
@@ -45,10 +46,9 @@ def judge_snapshots(run: Path, device: str = "auto") -> None:
         found[f"{part}.truth"] = dataset.manifest.labels[known]
         for name in names:
             found[f"{part}.{name}"] = Predictor.load(folder, name, device)(dataset.images, ids).astype(np.float32)
-    beside = run / f"{SNAPSHOTS}.part"
-    with beside.open("wb") as file:
-        np.savez_compressed(file, **found)  # type: ignore[arg-type]
-    beside.replace(run / SNAPSHOTS)
+    content = BytesIO()
+    np.savez_compressed(content, **found)  # type: ignore[arg-type]
+    write_whole(run / SNAPSHOTS, content.getvalue())
 
 
 def departures_table(gathered: Gathered, *, reference: str) -> Made:
