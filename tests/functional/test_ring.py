@@ -85,8 +85,8 @@ def test_similarities_stay_within_half_a_step_of_the_exact_ones() -> None:
     found = mutual_nearest(queries, anchors, 20)
     unit = [torch.nn.functional.normalize(rows.double()) for rows in (queries, anchors)]
     exact = (unit[0] @ unit[1].T).gather(1, found.forward)
-    assert (found.similarity - exact).abs().max() <= 2.0**-17 + 1e-7
-    assert torch.equal(found.similarity * 2**16, (found.similarity * 2**16).round())
+    assert (found.similarity - exact).abs().max() <= 2.0**-16 + 1e-7
+    assert torch.equal(found.similarity * 2**15, (found.similarity * 2**15).round())
 
 
 def test_what_a_process_holds_falls_with_their_number() -> None:

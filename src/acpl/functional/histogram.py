@@ -26,7 +26,7 @@ _STEP = 2**20
 _WIDTH = 2.0**-6
 CELLS = 2048
 # Numbers that are told apart when quantiles are asked for, in so many stretches.
-_DISTINCT, _STRETCHES = 2**24, 2**12
+_DISTINCT, _STRETCHES = 2**22, 2**11
 
 
 class Scale(NamedTuple):
@@ -93,7 +93,7 @@ def histogram(values: Tensor, low: Tensor, high: Tensor, group: Group) -> Histog
 
 
 def distinct_quantiles(values: Tensor, scale: Scale, shares: list[float], group: Group) -> Array:
-    """Return the scaled numbers at these shares of all *distinct* ones; what differs by 2⁻²⁴ of the span is one."""
+    """Return the scaled numbers at these shares of all *distinct* ones; what differs by 2⁻²² of the span is one."""
     missing = torch.ones(_DISTINCT, dtype=torch.int8, device=values.device)
     for part in slices(len(values), _STEP):
         place = places(values[part], scale.low, scale.span).mul_(_DISTINCT).long().clamp_(0, _DISTINCT - 1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from acpl.functional import ranks as ranking
 from acpl.functional import ring
-from acpl.functional.coarse import coarsen, coarsen_estimates, exact_similarities, is_coarse
+from acpl.functional.coarse import coarsen, exact_similarities, is_coarse
 from acpl.functional.columns import BestOfColumns
 from acpl.functional.exhaustive import exhaustive
 from acpl.functional.group import ALONE, Group
@@ -66,7 +66,7 @@ def nearest(
 
     Returns:
         ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
-            for a zero vector. With 128 features or more and 4 k anchors or more, rounded to multiples of 2⁻¹⁶, which
+            for a zero vector. With 128 features or more and 4 k anchors or more, rounded to multiples of 2⁻¹⁵, which
             says the same whatever the device and the number of processes (``coarse``).
         ``index``, int64 of the same shape: rows of ``anchors``. Equal similarities: the lower index first.
 
@@ -105,7 +105,7 @@ def mutual_nearest(
 
     Returns:
         ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
-            for a zero vector. With 128 features or more and 4 k anchors or more, rounded to multiples of 2⁻¹⁶, which
+            for a zero vector. With 128 features or more and 4 k anchors or more, rounded to multiples of 2⁻¹⁵, which
             says the same whatever the device and the number of processes (``coarse``).
         ``forward``, int64 of the same shape: rows of ``anchors``.
         ``backward``, int64 ``(anchors, min(k, queries))``: rows of ``queries``, most similar first.
@@ -186,12 +186,9 @@ def backward_ranks(rows: Rows, columns: Rows, backward: Tensor, block_bytes: int
 def search(rows: Rows, columns: Rows, k: int, block_bytes: int, *, both: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return what :func:`nearest` or :func:`mutual_nearest` do, of rows that are all here."""
     ways = _ways_to_score(rows, columns, k, block_bytes)
-    similarity, forward, backward, exact = _by_best_way(rows, columns, k, block_bytes, ways, both)
+    similarity, forward, backward, _ = _by_best_way(rows, columns, k, block_bytes, ways, both)
     if is_coarse(columns.features.shape[1], k, len(columns.length)):
-        if exact:
-            coarsen(similarity)
-        else:
-            coarsen_estimates(similarity, rows, columns, forward, block_bytes)
+        coarsen(similarity)  # of an estimate, to where the exact one belongs: the scores have seen to that
     return similarity, forward, backward
 
 

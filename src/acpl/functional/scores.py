@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from acpl.functional import ranks as ranking
+from acpl.functional.coarse import undecided
 from acpl.functional.pairs import prepared, product, products_of_pairs
 from acpl.functional.rows import Rows, similarity
 from acpl.functional.selection import largest, true_places
@@ -227,11 +228,16 @@ class RoundedScores:
         return torch.cat((rounded, torch.stack(columns + padding, dim=1)), dim=1)
 
     def _settle(self, cosines: Tensor, index: Tensor, sizes: Sizes, rows: Rows, part: slice, columns: Rows) -> Ranked:
-        """Return what stands in order already, after multiplying in float64 where neighbours are close."""
+        """Return what stands in order already, after multiplying in float64 where neighbours are close.
+
+        For queries also where it is open to which multiple of the coarse scale a similarity belongs (``coarse``).
+        """
         sooner, later = cosines[:, :-1], cosines[:, 1:]
-        near = sooner - later < self._uncertain(sooner, sizes)
-        edge = near.new_zeros((len(near), 1))
-        close = torch.cat((near, edge), dim=1) | torch.cat((edge, near), dim=1)
+        uncertain = self._uncertain(cosines, sizes)
+        near = sooner - later < (uncertain[:, :-1] if isinstance(uncertain, Tensor) else uncertain)
+        close = undecided(cosines, uncertain) if columns is self._anchors else torch.zeros_like(index, dtype=torch.bool)
+        close[:, :-1] |= near
+        close[:, 1:] |= near
         places = true_places(close)
         candidates, count = index.flatten()[places], close.sum(dim=1)
         exact = self._exact(rows, part, columns, count, candidates)
