@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
     def on_grid(self, part: slice | Tensor) -> Tensor:
         """Return rows of unit length times 2²⁶, rounded to whole numbers, float64; a zero row stays zero."""
-        return self.features[part].float().double().div_(self.length[part, None]).mul_(GRID).round_()
+        return self.features[part].float().double().mul_(GRID / self.length[part, None]).round_()
 
 
 def measured(name: str, features: Tensor, block_bytes: int) -> Rows:
