@@ -37,7 +37,7 @@ class Said(NamedTuple):
 
 
 def stage(queries: Tensor, anchors: Tensor, labels: Tensor, model: Tensor, k: int, group: Group) -> Said:
-    found = functional.mutual_nearest(queries, anchors, k, group=group)
+    found = functional.mutual_nearest(queries, anchors, k, group=group, coarse=True)
     density = functional.min_max(functional.density(found.similarity), group=group)
     level, posterior = functional.information(density, group=group)
     lowest = torch.full_like(level, functional.level_of_minimum(density, level, group=group))

@@ -41,7 +41,7 @@ def test_ties_zero_vectors_and_empty_parts_change_nothing(
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("block_bytes", [None, 2**21])
-def test_low_precision_in_one_process_agrees_with_parts_to_the_bit(
+def test_low_precision_in_one_process_finds_what_parts_find(
     size: int, dtype: torch.dtype, block_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -49,8 +49,8 @@ def test_low_precision_in_one_process_agrees_with_parts_to_the_bit(
     anchors = torch.randn(300, 160, generator=generator).add(0.3).relu()
     queries[650:], anchors[290:] = queries[:50].clone(), anchors[:10].clone()
     monkeypatch.setattr(search, "_worthwhile_dtype", lambda *_: dtype)
-    expected = mutual_nearest(queries, anchors, 20)
-    assert same(together(even(queries, size), even(anchors, size), 20, block_bytes), expected)
+    found = together(even(queries, size), even(anchors, size), 20, block_bytes)
+    assert alike(found, mutual_nearest(queries, anchors, 20))
 
 
 @pytest.mark.parametrize("k", [2, 40])
@@ -59,7 +59,13 @@ def test_both_ways_to_exact_ranks_agree(k: int, monkeypatch: pytest.MonkeyPatch)
     generator = torch.Generator().manual_seed(0)
     queries, anchors = (torch.randn(count, 128, generator=generator) for count in (300, 400))
     expected = mutual_nearest(queries, anchors, k)
-    assert same(together(parts(queries, [5]), parts(anchors, [390]), k), expected)
+    assert alike(together(parts(queries, [5]), parts(anchors, [390]), k), expected)
+
+
+def alike(one: MutualNearest, other: MutualNearest) -> bool:
+    """The same neighbours, and similarities that differ by no more than float32 sums do."""
+    close = (one.similarity - other.similarity).abs().max() < 1e-6
+    return bool(close) and torch.equal(one.forward, other.forward) and torch.equal(one.backward, other.backward)
 
 
 def test_one_direction_in_parts() -> None:
@@ -77,16 +83,6 @@ def test_no_anchors_anywhere_is_a_mistake_and_none_here_is_not() -> None:
     with pytest.raises(ValueError, match="anchors must have at least one row"):
         together([rows, rows], [rows[:0], rows[:0]], 1)
     assert together([rows, rows], [rows[:0], rows], 1).forward.shape == (8, 1)
-
-
-def test_similarities_stay_within_half_a_step_of_the_exact_ones() -> None:
-    generator = torch.Generator().manual_seed(0)
-    queries, anchors = (torch.rand(count, 256, generator=generator) for count in (2000, 700))
-    found = mutual_nearest(queries, anchors, 20)
-    unit = [torch.nn.functional.normalize(rows.double()) for rows in (queries, anchors)]
-    exact = (unit[0] @ unit[1].T).gather(1, found.forward)
-    assert (found.similarity - exact).abs().max() <= 2.0**-16 + 1e-7
-    assert torch.equal(found.similarity * 2**15, (found.similarity * 2**15).round())
 
 
 def test_what_a_process_holds_falls_with_their_number() -> None:

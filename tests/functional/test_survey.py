@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.functional.threads import ThreadGroup, in_group, parts
 from torch import Tensor
 
-from acpl.functional import MutualNearest, mutual_nearest
+from acpl.functional import MutualNearest, mutual_nearest, neighbours
 from acpl.functional.survey import Survey
 
 
@@ -32,16 +32,34 @@ def test_blocks_change_nothing(data: st.DataObject, blocks: int, k: int, seed: i
     assert same(in_blocks(parts(queries, cuts), anchors, k), mutual_nearest(queries, anchors, k))
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_blocks_in_low_precision_and_on_several_processes(size: int) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_blocks_in_low_precision_and_on_several_processes_to_the_bit(
+    size: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "_worthwhile_dtype", lambda *_: dtype)
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(9000, 128, generator=generator).add(0.3).relu()
     anchors = torch.randn(240, 128, generator=generator).add(0.3).relu()
-    cut_queries, cut_anchors = parts(queries, [500, 500][: size - 1]), parts(anchors, [40, 200][: size - 1])
+    cut_queries, cut_anchors = parts(queries, [500, 500, 7000][: size - 1]), parts(anchors, [40, 200, 200][: size - 1])
 
     def one(group: ThreadGroup) -> MutualNearest:
         blocks = parts(cut_queries[group.rank], [min(400, len(cut_queries[group.rank]))])
         return in_blocks(blocks, cut_anchors[group.rank], 12, group)
 
     found = MutualNearest(*(torch.cat(pieces) for pieces in zip(*in_group(size, one), strict=True)))
-    assert same(found, mutual_nearest(queries, anchors, 12))
+    assert same(found, in_blocks([queries], anchors, 12))
+    exact = mutual_nearest(queries, anchors, 12)
+    assert torch.equal(found.forward, exact.forward)
+    assert torch.equal(found.backward, exact.backward)
+
+
+def test_similarities_stay_within_half_a_step_of_the_exact_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, anchors = (torch.rand(count, 256, generator=generator) for count in (2000, 700))
+    found = in_blocks([queries], anchors, 20)
+    unit = [torch.nn.functional.normalize(rows.double()) for rows in (queries, anchors)]
+    exact = (unit[0] @ unit[1].T).gather(1, found.forward)
+    assert (found.similarity - exact).abs().max() <= 2.0**-16 + 1e-7
+    assert torch.equal(found.similarity * 2**15, (found.similarity * 2**15).round())
+    assert (mutual_nearest(queries, anchors, 20).similarity - exact).abs().max() < 1e-6

@@ -73,7 +73,7 @@ class Surroundings:
         """Exact densities of own ``rows``, and the share of all sampled rows' exact neighbours that were found."""
         queries = self._features[rows.cpu()].to(anchors.device)
         found = self._survey.nearest(queries).index
-        exact = functional.nearest(queries, anchors, k, group=self._group)
+        exact = functional.nearest(queries, anchors, k, group=self._group, coarse=True)
         hits = recall(found, exact.index) * found.numel() if len(rows) else 0.0
         counts = self._group.sum(torch.tensor([hits, found.numel()], dtype=torch.float64, device=anchors.device))
         return functional.density(exact.similarity), float(counts[0] / counts[1])

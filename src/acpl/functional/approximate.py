@@ -80,7 +80,9 @@ class ApproximateSurvey:
             coarsen(similarity)
         if len(short):  # their cells hold fewer than k: all anchors are looked at
             some = Rows(rows.features[short], rows.length[short])
-            similarity[short], index[short], _ = search(some, anchors, self._k, self._block_bytes, both=False)
+            similarity[short], index[short], _ = search(
+                some, anchors, self._k, self._block_bytes, both=False, coarse=True
+            )
         return Nearest(similarity.to(self._device), index.to(self._device))
 
     def _trained(self) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -1,9 +1,10 @@
 """Similarities on a coarse scale, so that they do not depend on how they were come by.
 
 Low precision finds the right neighbours, but their similarities only to some 10⁻⁷: the last bits would tell of the
-block, the number of threads and the number of processes, and a density with them. So where low precision may be used
-at all, similarities are rounded to multiples of 2⁻¹⁵, and the few of which the estimate leaves open to which multiple
-they belong are multiplied in float64 first. The result is that of exact products, to the bit, at a fraction of them.
+block, the number of threads and the number of processes, and a density with them. So where a stage's selections must
+not depend on these (``survey``) and low precision may be used at all, similarities are rounded to multiples of 2⁻¹⁵,
+and the few of which the estimate leaves open to which multiple they belong are multiplied in float64 first. The result
+is that of exact products, to the bit, at a fraction of them.
 """
 
 import torch
@@ -16,7 +17,7 @@ SCALE = 2.0**15
 
 
 def is_coarse(features: int, k: int, anchors: int) -> bool:
-    """Say whether similarities are rounded, by sizes that are the same for one process and for many."""
+    """Say whether low precision may be used, by sizes that are the same for one process and for many."""
     return features >= 128 and 4 * k <= anchors
 
 

@@ -53,7 +53,7 @@ def affinity(features: Tensor, k: int, power: float = 3.0, *, group: Group = ALO
 
 def _edges(features: Tensor, k: int, power: float, first: int, group: Group) -> tuple[Tensor, Tensor, Tensor]:
     """Return start, end and weight of the edges from this process's samples, which are numbered from ``first``."""
-    similarity, index = nearest(features, features, k + 1, group=group)
+    similarity, index = nearest(features, features, k + 1, group=group, coarse=True)
     rows = torch.arange(first, first + len(features), device=features.device)[:, None].expand_as(index)
     other = index != rows
     if index.shape[1] > k:  # among duplicates a sample may miss its own nearest: then the last is one too many

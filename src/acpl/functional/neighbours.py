@@ -51,7 +51,13 @@ class MutualNearest(NamedTuple):
 
 
 def nearest(
-    queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int | None = None, group: Group = ALONE
+    queries: Tensor,
+    anchors: Tensor,
+    k: int,
+    *,
+    block_bytes: int | None = None,
+    group: Group = ALONE,
+    coarse: bool = False,
 ) -> Nearest:
     """Return the ``k`` anchors most similar to each query: the set 𝒩 in equations 4 and 5.
 
@@ -62,12 +68,13 @@ def nearest(
         block_bytes: working memory to aim at, beside the input and the output; without it 256 MiB, on a GPU an
             eighth of what is free, up to 4 GiB. It does not change the result.
         group: the processes that hold the rows. Of more than one, queries and anchors are this process's parts, and
-            so is what comes back; row numbers count through all parts. The result is that of one process.
+            so is what comes back; row numbers count through all parts, and are those of one process.
+        coarse: round similarities of 128 features or more to 4 k anchors or more to multiples of 2⁻¹⁵: then they are
+            the same to the bit, too, for any number of processes and any device.
 
     Returns:
         ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
-            for a zero vector. With 128 features or more and 4 k anchors or more, rounded to multiples of 2⁻¹⁵, which
-            says the same whatever the device and the number of processes (``coarse``).
+            for a zero vector.
         ``index``, int64 of the same shape: rows of ``anchors``. Equal similarities: the lower index first.
 
     Raises:
@@ -82,12 +89,18 @@ def nearest(
         >>> similarity, index
         (tensor([[0.6000, 0.0000]]), tensor([[1, 0]]))
     """
-    similarity, index, _ = _found(queries, anchors, k, block_bytes, group, both=False)
+    similarity, index, _ = _found(queries, anchors, k, block_bytes, group, both=False, coarse=coarse)
     return Nearest(similarity, index)
 
 
 def mutual_nearest(
-    queries: Tensor, anchors: Tensor, k: int, *, block_bytes: int | None = None, group: Group = ALONE
+    queries: Tensor,
+    anchors: Tensor,
+    k: int,
+    *,
+    block_bytes: int | None = None,
+    group: Group = ALONE,
+    coarse: bool = False,
 ) -> MutualNearest:
     """Return the ``k`` nearest anchors of each query and the ``k`` nearest queries of each anchor.
 
@@ -101,12 +114,13 @@ def mutual_nearest(
         block_bytes: working memory to aim at, beside the input and the output; without it 256 MiB, on a GPU an
             eighth of what is free, up to 4 GiB. It does not change the result.
         group: the processes that hold the rows. Of more than one, queries and anchors are this process's parts, and
-            so is what comes back; row numbers count through all parts. The result is that of one process.
+            so is what comes back; row numbers count through all parts, and are those of one process.
+        coarse: round similarities of 128 features or more to 4 k anchors or more to multiples of 2⁻¹⁵: then they are
+            the same to the bit, too, for any number of processes and any device.
 
     Returns:
         ``similarity``, float32 ``(queries, min(k, anchors))``: cosines in [-1, 1], descending, to 1e-6; 0
-            for a zero vector. With 128 features or more and 4 k anchors or more, rounded to multiples of 2⁻¹⁵, which
-            says the same whatever the device and the number of processes (``coarse``).
+            for a zero vector.
         ``forward``, int64 of the same shape: rows of ``anchors``.
         ``backward``, int64 ``(anchors, min(k, queries))``: rows of ``queries``, most similar first.
         Equal similarities: the lower index first, in both directions.
@@ -123,21 +137,22 @@ def mutual_nearest(
         >>> found.forward.flatten(), found.backward.flatten()
         (tensor([0, 1, 1]), tensor([0, 1]))
     """
-    return MutualNearest(*_found(queries, anchors, k, block_bytes, group, both=True))
+    return MutualNearest(*_found(queries, anchors, k, block_bytes, group, both=True, coarse=coarse))
 
 
 def _found(
-    queries: Tensor, anchors: Tensor, k: int, wanted: int | None, group: Group, *, both: bool
+    queries: Tensor, anchors: Tensor, k: int, wanted: int | None, group: Group, *, both: bool, coarse: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return similarity and index of the nearest anchors and, where both are asked for, the nearest queries."""
     block_bytes = room(queries.device) if wanted is None else wanted
     if group.size == 1:
         _check(queries, anchors, k, block_bytes)
         rows = measured("queries", queries.detach(), block_bytes)
-        return search(rows, measured("anchors", anchors.detach(), block_bytes), k, block_bytes, both=both)
+        columns = measured("anchors", anchors.detach(), block_bytes)
+        return search(rows, columns, k, block_bytes, both=both, coarse=coarse)
     first = ring.starts(len(queries), group, queries.device)
     best = ring.no_ranks(len(anchors) if both else 0, k, anchors.device)
-    found, best = in_parts(queries, first[group.rank], anchors, best, k, block_bytes, group, both=both)
+    found, best = in_parts(queries, first[group.rank], anchors, best, k, block_bytes, group, both=both, coarse=coarse)
     return *found, ranking.index_of(best[:, : min(k, first[-1])])
 
 
@@ -151,8 +166,12 @@ def in_parts(
     group: Group,
     *,
     both: bool,
+    coarse: bool,
 ) -> tuple[Nearest, Tensor]:
-    """Return the nearest anchors of this process's queries, and the ranks of every own anchor's best with them."""
+    """Return the nearest anchors of this process's queries, and the ranks of every own anchor's best with them.
+
+    ``coarse`` similarities are the same to the bit however the queries were divided and computed.
+    """
     count = ring.starts(len(anchors), group, anchors.device)[-1]
     _check(queries, anchors, k, block_bytes, count)
     rows = measured("queries", queries.detach(), block_bytes)
@@ -160,7 +179,7 @@ def in_parts(
     forward, best = ring.around(rows, first_query, anchors.detach(), best, k, group, meet)
     forward = forward[:, : min(k, count)]
     similarity = ranking.similarity_of(forward)
-    if is_coarse(queries.shape[1], k, count):
+    if coarse and is_coarse(queries.shape[1], k, count):
         coarsen(similarity)
     return Nearest(similarity, ranking.index_of(forward)), best
 
@@ -168,7 +187,7 @@ def in_parts(
 def _exact_ranks(rows: Rows, anchors: Tensor, k: int, *, block_bytes: int, both: bool) -> tuple[Tensor, Tensor]:
     """Return the ranks of the nearest anchors of every query and, where both are asked for, the other way round."""
     columns = measured("anchors", anchors, block_bytes)
-    ways = _ways_to_score(rows, columns, k, block_bytes)
+    ways = _ways_to_score(rows, columns, k, block_bytes, coarse=False)
     # Of few neighbours the estimates are quickly replaced; of many, exact scores are the cheaper way to them.
     if _COST_OF_A_PAIR * k > len(columns.length):
         ways = ways[-1:]
@@ -183,11 +202,13 @@ def backward_ranks(rows: Rows, columns: Rows, backward: Tensor, block_bytes: int
     return ranking.pack(exact_similarities(columns, rows, backward, block_bytes), backward)
 
 
-def search(rows: Rows, columns: Rows, k: int, block_bytes: int, *, both: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what :func:`nearest` or :func:`mutual_nearest` do, of rows that are all here."""
-    ways = _ways_to_score(rows, columns, k, block_bytes)
+def search(
+    rows: Rows, columns: Rows, k: int, block_bytes: int, *, both: bool, coarse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what :func:`nearest` or :func:`mutual_nearest` do, of rows that are all here; ``coarse`` as in parts."""
+    ways = _ways_to_score(rows, columns, k, block_bytes, coarse)
     similarity, forward, backward, _ = _by_best_way(rows, columns, k, block_bytes, ways, both)
-    if is_coarse(columns.features.shape[1], k, len(columns.length)):
+    if coarse and is_coarse(columns.features.shape[1], k, len(columns.length)):
         coarsen(similarity)  # of an estimate, to where the exact one belongs: the scores have seen to that
     return similarity, forward, backward
 
@@ -211,7 +232,9 @@ def room(device: torch.device) -> int:
     return max(BLOCK_BYTES, min(_GPU_BLOCK_BYTES, free // _GPU_SHARE))
 
 
-def _ways_to_score(rows: Rows, columns: Rows, k: int, block_bytes: int) -> list[Callable[[Rows, Rows], Scores]]:
+def _ways_to_score(
+    rows: Rows, columns: Rows, k: int, block_bytes: int, coarse: bool
+) -> list[Callable[[Rows, Rows], Scores]]:
     """Return the ways to score that are worth trying, the best first; none where memory is too short for any."""
     features = columns.features.shape[1]
     # All anchors in float64, and a row of scores and candidates against them.
@@ -221,7 +244,7 @@ def _ways_to_score(rows: Rows, columns: Rows, k: int, block_bytes: int) -> list[
     dtype = _worthwhile_dtype(rows, columns, k)
     if dtype == torch.float64:
         return [ExactScores]
-    return [partial(RoundedScores, dtype=dtype), ExactScores]
+    return [partial(RoundedScores, dtype=dtype, coarse=coarse), ExactScores]
 
 
 def _worthwhile_dtype(rows: Rows, columns: Rows, k: int) -> torch.dtype:

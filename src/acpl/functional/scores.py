@@ -108,8 +108,8 @@ class RoundedScores:
 
     bytes_per_pair = 4 + 4 + 4
 
-    def __init__(self, queries: Rows, anchors: Rows, dtype: torch.dtype) -> None:
-        self._queries, self._anchors, self._dtype = queries, anchors, dtype
+    def __init__(self, queries: Rows, anchors: Rows, dtype: torch.dtype, coarse: bool = False) -> None:
+        self._queries, self._anchors, self._dtype, self._coarse = queries, anchors, dtype, coarse
         self._features = anchors.features.shape[1]
         shuffle = torch.Generator().manual_seed(0)
         self._order = torch.randperm(self._features, generator=shuffle) if dtype == torch.float32 else None
@@ -230,12 +230,13 @@ class RoundedScores:
     def _settle(self, cosines: Tensor, index: Tensor, sizes: Sizes, rows: Rows, part: slice, columns: Rows) -> Ranked:
         """Return what stands in order already, after multiplying in float64 where neighbours are close.
 
-        For queries also where it is open to which multiple of the coarse scale a similarity belongs (``coarse``).
+        For coarse similarities also where it is open to which multiple of their scale one belongs.
         """
         sooner, later = cosines[:, :-1], cosines[:, 1:]
         uncertain = self._uncertain(cosines, sizes)
         near = sooner - later < (uncertain[:, :-1] if isinstance(uncertain, Tensor) else uncertain)
-        close = undecided(cosines, uncertain) if columns is self._anchors else torch.zeros_like(index, dtype=torch.bool)
+        coarse = self._coarse and columns is self._anchors
+        close = undecided(cosines, uncertain) if coarse else torch.zeros_like(index, dtype=torch.bool)
         close[:, :-1] |= near
         close[:, 1:] |= near
         places = true_places(close)

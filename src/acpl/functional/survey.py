@@ -31,7 +31,8 @@ class Survey:
     """What :func:`mutual_nearest` finds, for queries block by block; it keeps nothing of a block but its best.
 
     In a group every process adds as many blocks as the others, empty ones where it has no more. For every division
-    into blocks, and among processes, the answer is the same to the bit.
+    into blocks, and among processes, the answer is the same to the bit; for that, similarities of 128 features or more
+    to 4 k anchors or more are rounded to multiples of 2⁻¹⁵ (``coarse``).
     """
 
     def __init__(
@@ -49,18 +50,18 @@ class Survey:
         first, self._next = self._next, self._next + len(block)
         if self._group.size > 1:
             found, self._best = in_parts(
-                block, first, self._anchors, self._best, self._k, self._block_bytes, self._group, both=True
+                block, first, self._anchors, self._best, self._k, self._block_bytes, self._group, both=True, coarse=True
             )
             return found
         rows = measured("queries", block.detach(), self._block_bytes)
         columns = measured("anchors", self._anchors, self._block_bytes)
-        similarity, forward, backward = search(rows, columns, self._k, self._block_bytes, both=True)
+        similarity, forward, backward = search(rows, columns, self._k, self._block_bytes, both=True, coarse=True)
         self._best = ring.better(self._best, backward_ranks(rows, columns, backward, self._block_bytes), first)
         return Nearest(similarity, forward)
 
     def nearest(self, queries: Tensor) -> Nearest:
         """The nearest anchors of some queries, as ``add`` finds them, but without taking them in."""
-        return nearest(queries, self._anchors, self._k, group=self._group, block_bytes=self._block_bytes)
+        return nearest(queries, self._anchors, self._k, group=self._group, block_bytes=self._block_bytes, coarse=True)
 
     def backward(self) -> Tensor:
         """The nearest queries of every own anchor, int64 ``(anchors, min(k, queries))``, when all were added."""
