@@ -63,6 +63,8 @@ EXTRAS = {
     "distributed": _extra(
         "distributed", "more than one process: acpl train --devices N", lightning_fabric="lightning_fabric"
     ),
+    "faiss": _extra("faiss", "acpl train --neighbours-by ivf", faiss_cpu="faiss"),
+    "http": _extra("http", "images from https:// addresses", aiohttp="aiohttp"),
     "umap": _extra("umap", "a map of the features that keeps neighbours together, in the report", umap_learn="umap"),
 }
 """Every extra of the package but ``dev``."""

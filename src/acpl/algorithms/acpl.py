@@ -222,10 +222,10 @@ class ACPL(StepByStep):
 
     def _select(self, index: int, look: Look) -> Record:
         settings, pools, group, k = self.settings, self.pools, self.context.group, self.neighbours()
-        network = self._network_for_features(look)
-        unlabelled, anchors = look.share(network, pools.unlabelled), look.share(network, pools.anchors)
+        network, all_anchors = self._network_for_features(look), pools.anchors
+        unlabelled, anchors = look.share(network, pools.unlabelled), look.share(network, all_anchors)
         features, device = anchors.views.features[:], anchors.views.features[:0].device
-        anchor_labels = pools.targets(pools.anchors).to(device)
+        anchor_labels = pools.targets(all_anchors).to(device)
         approximate = settings.neighbours_by == "ivf"
         found = surroundings(unlabelled.views.features, features, anchor_labels, k, group, approximate=approximate)
         density, level, chosen = self._chosen(found.density)
@@ -264,7 +264,7 @@ class ACPL(StepByStep):
             "pseudo_label": torch.where(chosen[:, None], labels, torch.nan),
             "connections": torch.full_like(level, -1).index_put((candidates,), linked),
             "joined_anchors": torch.zeros_like(chosen).index_put((candidates,), joins),
-            **{f"nearest_{place + 1}": pools.anchors[rows.cpu().long()] for place, rows in enumerate(found.nearest.T)},
+            **{f"nearest_{place + 1}": all_anchors[rows.cpu().long()] for place, rows in enumerate(found.nearest.T)},
         }
         step = -(-found.count // RECORDED)
         shown = slice(-found.first % step, None, step)

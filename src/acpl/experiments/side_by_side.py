@@ -85,15 +85,27 @@ def _kill(one: _Running) -> None:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Stop signals wait; a process that is started meanwhile has them wait, too."""
+    """Stop signals wait; a process that is started meanwhile has them wait, too.
+
+    A mask alone would not do: another thread may take the signal, and its handler still runs here.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    waiting: list[int] = []
+    ours = threading.current_thread() is threading.main_thread()
+    handlers = {stop: signal.signal(stop, lambda number, _: waiting.append(number)) for stop in _STOPS if ours}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(
+            signal.SIG_SETMASK, mask
+        )  # what the mask has held back comes now, and waits a little longer
+        for stop, handler in handlers.items():
+            signal.signal(stop, signal.SIG_DFL if handler is None else handler)
+        for number in waiting:
+            signal.raise_signal(number)
 
 
 def _in_child(mouth: Connection, work: Work, log: Path) -> None:
