@@ -276,7 +276,7 @@ def test_a_run_that_is_killed_while_decoding_ends_with_the_same_bits(tmp_path: P
 
 COMMAND = [sys.executable, "-c", "from acpl.cli import main; main()", "train", "--data", "phantom-chest", "--quiet"]
 OPTIONS = ["--phantom-patients", "60", "--size", "32", "--fraction", "0.3", "--device", "cpu", "--batch-size", "8",
-           "--warmup-epochs", "400", "--stages", "0", "--method", "supervised", "--dropout", "0.2"]  # fmt: skip
+           "--warmup-epochs", "200", "--stages", "0", "--method", "supervised", "--dropout", "0.2"]  # fmt: skip
 
 
 @pytest.mark.slow
