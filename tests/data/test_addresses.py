@@ -1,6 +1,5 @@
 """What a user types for shards: braces, stars, lists and addresses; what is wrong is said in one sentence."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
@@ -9,14 +8,6 @@ import pytest
 from acpl.data import addresses
 from acpl.data.addresses import find_shards, names_shards, shown
 from acpl.errors import UserError
-
-
-@pytest.fixture
-def memory() -> Iterator[fsspec.AbstractFileSystem]:
-    store = fsspec.filesystem("memory")
-    store.store.clear()
-    yield store
-    store.store.clear()
 
 
 def write(folder: Path, *names: str) -> None:

@@ -1,12 +1,9 @@
 """Images in tars: read once, as streams, several at a time; the same data set as files in a folder would be."""
 
-import functools
-import http.server
 import io
 import shutil
 import signal
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from tests.data.stores import Server, serving
 from tests.data.tars import picture, samples, tarred, write_shards
 
 import acpl
@@ -296,66 +294,11 @@ def test_the_time_of_an_image_is_bounded_and_not_that_of_its_whole_shard(tmp_pat
     assert armed[1] == 0
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """A folder on 127.0.0.1, with ranges, counting what is fetched; names in ``broken`` break off half-way."""
-
-    def __init__(self, folder: Path, *, ranges: bool = True) -> None:
-        self.fetched: Counter[str] = Counter()
-        self.broken: set[str] = set()
-        self.refused: dict[str, int] = {}
-        self.ranges = ranges
-        super().__init__(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
-        self.address = f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(http.server.SimpleHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        name = self.path.strip("/")
-        self.server.fetched[name] += 1
-        if name in self.server.refused:
-            self.send_error(self.server.refused[name])
-            return
-        path = Path(self.directory) / name
-        if not path.is_file():
-            self.send_error(404)
-            return
-        content = path.read_bytes()
-        start, stop = 0, len(content)
-        if self.server.ranges and "Range" in self.headers:
-            first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
-            start, stop = int(first), min(int(last) + 1 if last else stop, stop)
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
-        else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(stop - start))
-        self.end_headers()
-        piece = content[start:stop]
-        self.wfile.write(piece[: len(piece) // 2] if name in self.server.broken else piece)
-
-    def do_HEAD(self) -> None:
-        if self.path.strip("/") in self.server.refused:
-            self.send_error(self.server.refused[self.path.strip("/")])
-        else:
-            super().do_HEAD()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(params=[True, False], ids=["ranges", "no ranges"])
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
-    folder = tmp_path / "served"
-    write_shards(folder)
-    running = Server(folder, ranges=request.param)
-    thread = threading.Thread(target=running.serve_forever, daemon=True)
-    thread.start()
-    yield running
-    running.shutdown()
-    running.server_close()
-    thread.join(10)
+    write_shards(tmp_path / "served")
+    with serving(tmp_path / "served", ranges=request.param) as running:
+        yield running
 
 
 class TestAddresses:
@@ -405,14 +348,6 @@ class TestAddresses:
         done = server.fetched.copy()
         find_source(options(table, images=server.address, skip_bad=True)).open(ALL)
         assert not any(name != "6.png" for name in server.fetched - done), "a version is asked for without the content"
-
-
-@pytest.fixture
-def memory() -> Iterator[fsspec.AbstractFileSystem]:
-    store = fsspec.filesystem("memory")
-    store.store.clear()
-    yield store
-    store.store.clear()
 
 
 def test_shards_and_images_in_a_store(tmp_path: Path, memory: fsspec.AbstractFileSystem, options: Options) -> None:

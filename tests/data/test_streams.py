@@ -1,11 +1,10 @@
 """A stream of a shard's bytes: in order, from any place, whatever the server can do."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.data.test_shards import Server
+from tests.data.stores import Server, serving
 
 from acpl.data import streams
 from acpl.data.streams import Stream, Unreachable
@@ -18,13 +17,8 @@ def server(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.M
     (tmp_path / "a.tar").write_bytes(CONTENT)
     monkeypatch.setattr(streams, "BLOCK", 5000)
     monkeypatch.setattr(streams, "WAITS", (0.0, 0.0))
-    running = Server(tmp_path, ranges=request.param)
-    thread = threading.Thread(target=running.serve_forever, daemon=True)
-    thread.start()
-    yield running
-    running.shutdown()
-    running.server_close()
-    thread.join(10)
+    with serving(tmp_path, ranges=request.param) as running:
+        yield running
 
 
 @pytest.mark.parametrize("start", [0, 1, 4999, 5000, 20_001])
