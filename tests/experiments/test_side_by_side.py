@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from acpl.experiments.side_by_side import Work, results
+from acpl.experiments.side_by_side import Work, _undisturbed, results
 
 
 def run(work: dict[str, Work], folder: Path, jobs: int = 2) -> tuple[dict[str, str | None], list[str]]:
@@ -100,3 +101,20 @@ def eventually(true: Callable[[], bool]) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_a_stop_waits_for_a_process_that_starts_even_where_another_thread_takes_the_signal() -> None:
+    over, heard = threading.Event(), []
+    other = threading.Thread(target=over.wait)
+    other.start()
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("stop"))
+    try:
+        with _undisturbed():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+            assert not heard
+        assert heard == ["stop"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        over.set()
+        other.join()
