@@ -37,6 +37,7 @@ def test_help_needs_neither_torch_nor_monai() -> None:
         (["train", "--k", "0"], "k should be greater than 0, but it is '0'"),
         (["train", "--fraction", "1.5"], "fraction should be less than or equal to 1"),
         (["train", "--data", "phantom-ches"], "unknown data 'phantom-ches'; did you mean 'phantom-chest'?"),
+        (["train", "--looks", "sideways"], "looks should be 'one', 'mirrored' or 'turned', but it is 'sideways'"),
         (["train", "--nonsense", "1"], "unknown setting 'nonsense'"),
         (["train", "stray"], "unexpected argument 'stray'"),
         (["train", "--device", "tpu9"], "device should be auto, cpu, cuda or cuda:N"),

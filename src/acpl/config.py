@@ -181,6 +181,9 @@ class Config(Section):
     threshold: Annotated[ThresholdRule | None, BeforeValidator(_none)] = _group("Judging", default=None)
     """When a class is called: argmax (multi-class default), validation (multi-label default: the probability with the
     best sensitivity + specificity there, class by class), or from a fixed probability on, such as 0.18."""
+    looks: Literal["one", "mirrored", "turned"] = _group("Judging", default="one")
+    """How an image is looked at, in selection, validation and prediction alike: as it is, with its mirror image, or in
+    all eight turns and mirror images (pictures without an up, such as skin), and the answers averaged."""
 
     seed: int = _group("Run", default=0, ge=0)
     """Draws the split and everything random in training."""

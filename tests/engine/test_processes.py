@@ -195,12 +195,16 @@ def test_two_and_four_processes_learn_what_one_does(data: str, method: str, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("data", "look_batch"), [("phantom-chest", 8), ("phantom-lesions", 256)])
-def test_the_same_weights_select_the_same_on_one_to_four_processes(data: str, look_batch: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "look_batch", "looks"), [("phantom-chest", 8, "mirrored"), ("phantom-lesions", 256, "one")]
+)
+def test_the_same_weights_select_the_same_on_one_to_four_processes(
+    data: str, look_batch: int, looks: str, tmp_path: Path
+) -> None:
     """Ids, pseudo-labels, densities and anchors to the bit: uneven shares of small batches, empty ones of large."""
     warm = tmp_path / "warm"
     steps = 4 if data == "phantom-chest" else 2
-    (stopped,) = in_crew(1, train, warm, steps, look_batch, data=data, method="acpl", k=3)
+    (stopped,) = in_crew(1, train, warm, steps, look_batch, data=data, method="acpl", k=3, looks=looks)
     assert stopped["said"].startswith(f"Stopped: stopped at step {steps}")
     assert (warm / "warm-up.safetensors").exists(), "the warm-up should have ended just then"
     assert not (warm / "stages").exists()

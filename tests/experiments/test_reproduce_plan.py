@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acpl.config import resolve
+from acpl.config import Config, resolve
 from acpl.errors import UserError
 from acpl.evaluation import Resampled
 from acpl.experiments.reproduce import paper
@@ -67,6 +67,16 @@ def test_a_table_counts_by_what_it_holds_not_by_where_it_is(tmp_path: Path) -> N
 def test_the_device_does_not_make_another_run() -> None:
     assert digest(resolve(device="cpu")) == digest(resolve(device="auto"))
     assert digest(resolve(precision="32")) != digest(resolve(precision="bf16-mixed"))
+
+
+def test_runs_from_before_there_were_looks_are_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, often, whole = digest(resolve()), digest(resolve(looks="mirrored")), Config.model_dump
+
+    def without_looks(self: Config, **how: Any) -> dict[str, Any]:
+        return {name: value for name, value in whole(self, **how).items() if name != "looks"}
+
+    monkeypatch.setattr(Config, "model_dump", without_looks)
+    assert digest(resolve()) == now != often
 
 
 def test_all_arms_get_as_many_steps_as_acpl_would_take_at_most() -> None:

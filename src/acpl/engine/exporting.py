@@ -22,7 +22,7 @@ from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import build_network, source_of
 from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
-from acpl.models import Classifier, probabilities
+from acpl.models import Classifier, Looks, look_at
 from acpl.task import Task
 
 Format = Literal["onnx", "torchscript", "safetensors"]
@@ -33,6 +33,11 @@ TOLERANCE = 1e-4
 CHECKED = 64
 BATCHES = (1, 5)
 """Batches of several sizes, so that a file that took the first for the only one is found out."""
+_LOOKS: dict[Looks, str] = {
+    "one": "the image is looked at as it is",
+    "mirrored": "mean of the probabilities of the image and of its left-right mirror image",
+    "turned": "mean of the probabilities of the image turned by 0, 1, 2 and 3 quarters, each as it is and mirrored",
+}
 _FILES = {"onnx": "model.onnx", "torchscript": "model.ts", "safetensors": "model.safetensors"}
 
 
@@ -46,12 +51,12 @@ class Exported(NamedTuple):
 
 
 class Callable8Bit(nn.Module):
-    """uint8 images in, probabilities out: normalisation and activation are inside."""
+    """uint8 images in, probabilities out: normalisation, activation and the mean over several looks are inside."""
 
     def __init__(self, network: Classifier, card: ModelCard) -> None:
         super().__init__()
         self.network = network
-        self.task = Task(card.task)
+        self.task, self.looks = Task(card.task), card.looks
         self.classes = len(card.classes)
         mean, std = torch.tensor(card.mean), torch.tensor(card.std)
         self.register_buffer("scale", (1.0 / (255.0 * std)).view(1, -1, 1, 1))
@@ -61,8 +66,9 @@ class Callable8Bit(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, classes) for uint8 (n, channels, size, size)."""
-        logits = self.network(images.float() * self.scale + self.shift).logits
-        return probabilities(logits, self.task)[:, : self.classes]
+        normalised = images.float() * self.scale + self.shift
+        _, said = look_at(normalised, self.network, looks=self.looks, task=self.task)
+        return said[:, : self.classes]
 
 
 def export_run(path: Path, form: Format, out: Path | None = None, progress: Progress = nothing) -> Exported:
@@ -229,6 +235,7 @@ def _write_card(target: Path, folder: RunFolder, form: Format, checked: dict[str
             "mean": card.mean,
             "std": card.std,
         },
+        "looks": {"in_file": inside, "averaged_over": card.looks, "means": _LOOKS[card.looks]},
         "output": {
             "name": "probabilities" if inside else "logits",
             "dtype": "float32",

@@ -14,7 +14,7 @@ from acpl.engine.device import Device
 from acpl.engine.feature_shards import is_too_large, stored
 from acpl.engine.feed import feed_for
 from acpl.engine.recording import Recording, Repeated
-from acpl.models import Classifier, probabilities
+from acpl.models import Classifier, Looks, Outputs, look_at
 from acpl.task import Task
 
 BATCH = 256
@@ -30,6 +30,8 @@ def share_of(count: int, number: int, parts: int) -> slice:
 class Inference:
     """Features and probabilities of samples by id, float32, on the device; the network is put back as it was.
 
+    Both are means over the ways to look at an image, where ``looks`` has several.
+
     With a ``recording`` every batch is filled up to one size, so that it is recorded once and replayed for as long as
     the network's tensors stay where they are.
     """
@@ -43,11 +45,12 @@ class Inference:
         mean: Tensor,
         std: Tensor,
         device: Device,
+        looks: Looks = "one",
         recording: Recording | None = None,
     ) -> None:
         self.network = network
         self._store, self._task, self._device = store, task, device
-        self._mean, self._std = mean, std
+        self._mean, self._std, self._looks = mean, std, looks
         self._feed = feed_for(store, device)
         self._fills_up = recording is not None
         self._work = Repeated(self._look, recording)
@@ -96,6 +99,8 @@ class Inference:
 
     def _look(self) -> None:
         images = normalise(self._feed.images("all"), self._mean, self._std)
+        self._seen = Views(*look_at(images, self._say, looks=self._looks, task=self._task))
+
+    def _say(self, images: Tensor) -> Outputs:
         with self._device.autocast():
-            out = self.network(images.contiguous(memory_format=torch.channels_last))
-        self._seen = Views(out.features.float(), probabilities(out.logits, self._task))
+            return self.network(images.contiguous(memory_format=torch.channels_last))

@@ -193,6 +193,7 @@ class Trainer:
                     mean=bench.mean,
                     std=bench.std,
                     device=bench.device,
+                    looks=bench.config.looks,
                     recording=bench.recording(),
                 )
             ]

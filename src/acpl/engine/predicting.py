@@ -56,6 +56,7 @@ class Predictor(NamedTuple):
             mean=torch.tensor(self.card.mean, device=self.device.torch),
             std=torch.tensor(self.card.std, device=self.device.torch),
             device=self.device,
+            looks=self.card.looks,
         )
 
     def __call__(self, images: ImageStore, ids: Tensor, progress: Progress = nothing) -> Floats:

@@ -19,6 +19,7 @@ from acpl.config import Config, ThresholdRule
 from acpl.data.decode import Aspect
 from acpl.engine.writing import append_line, told, whole_lines, write_whole
 from acpl.errors import UserError
+from acpl.models import Looks
 from acpl.settings import read_yaml
 from acpl.task import Task
 
@@ -45,6 +46,8 @@ class ModelCard:
     snapshot_thresholds: dict[str, list[float]] = field(default_factory=dict)
     """The same for each snapshot, where it has its own."""
     aspect: Aspect = "stretch"
+    looks: Looks = "one"
+    """The ways to look at an image over which features and probabilities are averaged."""
 
     def decision_rule(self, snapshot: str | None = None) -> Literal["argmax"] | list[float]:
         """What ``decide`` takes: ``argmax``, or a threshold a class; a snapshot's own where it has one."""

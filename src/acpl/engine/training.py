@@ -193,6 +193,7 @@ def _train(
         threshold=rule,
         normal_output=config.normal_output,
         aspect=config.aspect,
+        looks=config.looks,
     )
     seed_everything(config.seed, _FIRST_WEIGHTS)
 

@@ -24,6 +24,8 @@ EVERYBODY = "all"
 # Where a run is done does not make it another run: files count by what they hold, images by their path's last name.
 _NOT_COUNTED = (*MAY_CHANGE, "skip_bad")
 _FILES = ("data", "split", "weights")
+# Fields that came after the first results: with these values they change nothing, and those runs are still found.
+_AS_BEFORE = {"looks": "one"}
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,9 @@ def digest(config: Config) -> str:
     values = config.model_dump(mode="json")
     for key in _NOT_COUNTED:
         values.pop(key, None)
+    for key, value in _AS_BEFORE.items():
+        if values.get(key) == value:
+            del values[key]
     values["images"] = Path(values["images"]).name if values["images"] else None
     for key in _FILES:
         path = Path(str(values[key]))
