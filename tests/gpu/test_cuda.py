@@ -17,8 +17,13 @@ from tests.engine.test_resume import Stutters
 import acpl
 from acpl import algorithms
 from acpl.data.augment import Augmentation, augment
+from acpl.data.store import ImageStore
+from acpl.engine.device import Device
+from acpl.engine.inference import BATCH, Inference
 from acpl.engine.recording import CudaRecording, Repeated
 from acpl.engine.stopping import Stopped
+from acpl.models import build_classifier
+from acpl.task import Task
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 ON_GPU: dict[str, Any] = {
@@ -111,6 +116,23 @@ def test_bf16_training_and_recorded_looks_agree_with_float32(tmp_path: Path) -> 
     run = acpl.train(out=tmp_path / "run", data="phantom-chest", **{**settings_for("acpl"), "precision": "bf16-mixed"})
     one, two = (acpl.evaluate(run, resamples=10, device=device)["auroc"]["mean"] for device in ("cuda", "cpu"))
     assert one == pytest.approx(two, abs=0.02)
+
+
+@pytest.mark.parametrize("precision", ["32", "bf16-mixed"])
+def test_recorded_looks_from_all_sides_are_those_taken_as_written(precision: str) -> None:
+    device = Device.choose("cuda", precision)
+    torch.manual_seed(0)
+    network = build_classifier("small", channels=1, classes=3).to(device.torch, memory_format=torch.channels_last)
+    images = torch.randint(0, 256, (6 * BATCH + 5, 1, 32, 32), dtype=torch.uint8)
+    stores = [ImageStore(torch.arange(len(some)), some) for some in (images, images.rot90(1, (2, 3)).contiguous())]
+    how: dict[str, Any] = {"task": Task.MULTI_LABEL, "device": device, "looks": "turned"}
+    how |= {name: torch.full((1,), 0.5, device=device.torch) for name in ("mean", "std")}
+    written = Inference(network, stores[0], **how)(stores[0].ids)
+    recorded, other = (Inference(network, store, recording=CudaRecording(), **how)(store.ids) for store in stores)
+    near = 1e-4 if precision == "32" else 2e-2
+    for values, again, turned in zip(written, recorded, other, strict=True):
+        assert torch.allclose(again, values, atol=near)
+        assert torch.allclose(turned, values, atol=near)
 
 
 TIGHT: dict[str, Any] = {
