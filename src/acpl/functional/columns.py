@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from acpl.functional.selection import largest, true_places
+from acpl.functional.selection import best_scores, true_places
 
 
 class BestOfColumns:
@@ -26,7 +26,7 @@ class BestOfColumns:
     def add(self, score: Tensor, first: int) -> None:
         """Take in a block ``(rows, columns)`` whose first row has the number ``first``."""
         if score.is_cuda or not self._append(score, first):
-            best, row = self._largest(score.T.contiguous(), min(self._width, len(score)))
+            best, row = best_scores(score.T.contiguous(), min(self._width, len(score)))
             self._select(best, row + first)
 
     def best(self) -> tuple[Tensor, Tensor]:
@@ -56,16 +56,12 @@ class BestOfColumns:
         return True
 
     def _select(self, score: Tensor, index: Tensor) -> None:
-        kept, place = self._largest(torch.cat((self._score, score), dim=1), self._width)
+        kept, place = best_scores(torch.cat((self._score, score), dim=1), self._width)
         self._index[:, : self._width] = torch.cat((self._index, index), dim=1).gather(1, place)
         self._score[:, : self._width] = kept
         self._score[:, self._width :] = -torch.inf
         self._filled.fill_(self._width)
         self._least = self._score[:, : self._width].amin(dim=1)
-
-    @staticmethod
-    def _largest(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        return score.topk(count, dim=1, sorted=False) if score.is_cuda else largest(score.float(), count)
 
 
 def _sorted_order(column: Tensor) -> Tensor:

@@ -85,8 +85,9 @@ def histogram(values: Tensor, low: Tensor, high: Tensor, group: Group) -> Histog
     mean = (held * _PER_BIN + inside / count) / _PLACES
     within = np.maximum(squares - inside**2 / count, 0.0) / _PLACES**2
     total = count.sum()
-    centre = count @ mean / total
-    deviation = float(np.sqrt((within.sum() + count @ (mean - centre) ** 2) / total))
+    # Not as scalar products, whose last bit goes by the number of threads.
+    centre = (count * mean).sum() / total
+    deviation = float(np.sqrt((within.sum() + (count * (mean - centre) ** 2).sum()) / total))
     scale = Scale(low, span, float(centre), deviation)
     left = (held / _BINS - centre) / deviation
     return Histogram(scale, count, (mean - centre) / deviation, within / deviation**2, left)

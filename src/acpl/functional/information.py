@@ -18,8 +18,8 @@ _FEW = 4 * CELLS
 # Samples whose posteriors are computed at a time.
 _STEP = 2**20
 
-# How many of them are averaged in float64 at a time: the sums are the same.
-_SIMILARITIES = 2**20
+# How many of them are averaged in float64 at a time: the sums are the same. A GPU makes no copy of them.
+_SIMILARITIES, _GPU_SIMILARITIES = 2**20, 2**28
 
 
 class Information(NamedTuple):
@@ -48,7 +48,7 @@ def density(similarity: Tensor) -> Tensor:
         raise ValueError(f"similarity must be (samples, k), k at least 1, got shape {tuple(similarity.shape)}")
     if not similarity.is_floating_point():
         raise TypeError(f"similarity must be floating point, got {similarity.dtype}")
-    step = max(1, _SIMILARITIES // similarity.shape[1])
+    step = max(1, (_GPU_SIMILARITIES if similarity.is_cuda else _SIMILARITIES) // similarity.shape[1])
     parts = torch.split(similarity.detach(), step)  # float64 of all would be twice as large as what was given
     mean = torch.cat([part.mean(dim=1, dtype=torch.float64).float() for part in parts])
     bad = int((~mean.isfinite()).sum())

@@ -18,7 +18,7 @@ GRID = 2.0**26
 # Per element of a row while it is measured or rounded: its float32, float64 and rounded forms.
 BYTES_PER_FEATURE = 32
 
-# So much of it stays in the cache, and is not mapped anew each time.
+# On the CPU: so much of it stays in the cache, and is not mapped anew each time.
 _MEASURED_BYTES = 8 * 2**20
 
 
@@ -40,7 +40,8 @@ class Rows(NamedTuple):
 def measured(name: str, features: Tensor, block_bytes: int) -> Rows:
     """Return the rows with their lengths; a row with NaN or infinity is a mistake."""
     length = features.new_empty(len(features), dtype=torch.float64)
-    step = max(1, min(block_bytes, _MEASURED_BYTES) // (BYTES_PER_FEATURE * max(1, features.shape[1])))
+    room = min(block_bytes, _MEASURED_BYTES) if features.device.type == "cpu" else block_bytes
+    step = max(1, room // (BYTES_PER_FEATURE * max(1, features.shape[1])))
     for part in slices(len(features), step):
         # In float32, as it will be used: a float64 beyond its range is an infinity.
         length[part] = torch.linalg.vector_norm(features[part].float(), dim=1, dtype=torch.float64)

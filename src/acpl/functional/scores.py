@@ -15,7 +15,7 @@ from acpl.functional import ranks as ranking
 from acpl.functional.coarse import undecided
 from acpl.functional.pairs import prepared, product, products_of_pairs
 from acpl.functional.rows import Rows, similarity
-from acpl.functional.selection import largest, true_places
+from acpl.functional.selection import best_scores, true_places
 
 Ranked = tuple[Tensor, Tensor]
 """Similarities and indices, both ``(rows, candidates)``, nearest first."""
@@ -67,7 +67,7 @@ class ExactScores:
 
     def best(self, score: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The most similar anchors."""
-        return largest(score, count)
+        return best_scores(score, count)
 
     def rank_anchors(self, part: slice, score: Tensor, index: Tensor) -> Ranked:
         """By what is known already."""
@@ -137,8 +137,8 @@ class RoundedScores:
         return product(self._with_terms(rounded, along, terms_first=False), self._columns)
 
     def best(self, score: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The best scores; those of float32 in descending order, since they are not multiplied again."""
-        return score.topk(count, dim=1, sorted=False) if score.is_cuda else largest(score.float(), count)
+        """The best scores; on the CPU in descending order, since those of float32 are not multiplied again there."""
+        return best_scores(score, count)
 
     def rank_anchors(self, part: slice, score: Tensor, index: Tensor) -> Ranked:
         """By float32 products of the candidates, and float64 where they are close."""
