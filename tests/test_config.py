@@ -45,6 +45,7 @@ def test_words_from_the_shell_become_numbers() -> None:
         ({"task": "ranking"}, "task should be 'multi-class' or 'multi-label', but it is 'ranking'"),
         ({"labelled": 0}, "labelled should be greater than 0, but it is 0"),
         ({"crop": (0.9, 0.5)}, "crop: the least must be above 0 and at most the greatest"),
+        ({"crop_size": 80}, "crop_size must be at most size, 64, but it is 80"),
         ({"crop": (0.5, 2)}, "crop: a crop keeps at most all of the area"),
         ({"betas": (1, 0.9)}, "betas: each must be in [0, 1)"),
         ({"threshold": 1.5}, "threshold: a fixed one must be above 0 and below 1, but it is 1.5"),

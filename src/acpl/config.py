@@ -49,6 +49,7 @@ OptionalText = Annotated[str | None, BeforeValidator(_none)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_none), AfterValidator(_absolute)]
 OptionalPlace = Annotated[Path | str | None, BeforeValidator(_none), AfterValidator(_absolute_place)]
 OptionalCount = Annotated[PositiveInt | None, BeforeValidator(_none)]
+OptionalSize = Annotated[Annotated[int, Field(ge=32)] | None, BeforeValidator(_none)]
 OptionalTask = Annotated[Task | None, BeforeValidator(_none)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Shares = Annotated[tuple[float, float, float], BeforeValidator(_split)]
@@ -169,6 +170,9 @@ class Config(Section):
     """Least and greatest share of the area that a random crop keeps."""
     ratio: Pair = _group("Augmentation", default=(0.75, 1.3333333333333333))
     """Least and greatest width over height of a random crop."""
+    crop_size: OptionalSize = _group("Augmentation", default=None)
+    """Pixels of a random crop's sides (default: size). Images are judged at their full size; training on smaller crops
+    takes less time, and shows things at about the size that whole images will show them."""
     flip: bool = _group("Augmentation", default=True)
     """Random horizontal flip."""
     turns: bool = _group("Augmentation", default=False)
@@ -251,10 +255,21 @@ class Config(Section):
         return rule
 
     @model_validator(mode="after")
+    def _crops_are_no_larger(self) -> Self:
+        if self.crop_size is not None and self.crop_size > self.size:
+            raise ValueError(f"crop_size must be at most size, {self.size}, but it is {self.crop_size}")
+        return self
+
+    @model_validator(mode="after")
     def _keeps_what_was_judged(self) -> Self:
         if self.keep == "best" and self.stages == 0 and self.validate_every == 0:
             raise ValueError("keep 'best' with a single stage needs validate_every to be at least 1")
         return self
+
+    @property
+    def shown_size(self) -> int:
+        """Height and width in pixels of what training shows the network."""
+        return self.crop_size or self.size
 
     def method_settings(self) -> Section:
         """The method's settings, checked by the method's own class."""

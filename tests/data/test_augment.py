@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from acpl.data.augment import Augmentation, Part, View, augment, augment_as, distort, normalise
 
@@ -80,6 +81,17 @@ def test_crops_stay_inside_the_image() -> None:
     assert area.max() < 0.52
     assert (out.abs() <= 1).all()
     assert out[:, 0, 0, 0].std() > 0.1
+
+
+def test_smaller_crops_show_what_larger_ones_do() -> None:
+    """The same draws, so the same crops, at half the pixels: a ramp's values differ by half a pixel at most."""
+    ramp = torch.linspace(-1, 1, 64)
+    images = torch.stack([ramp.expand(64, 64), ramp[:, None].expand(64, 64)]).expand(20, 2, 64, 64)
+    large, small = (
+        augment(images, Augmentation(turns=True, size=size), torch.Generator().manual_seed(2)) for size in (None, 32)
+    )
+    assert small.shape == (20, 2, 32, 32)
+    assert torch.allclose(small, F.avg_pool2d(large, 2), atol=0.02)
 
 
 def test_the_generator_alone_decides() -> None:

@@ -15,6 +15,7 @@ from acpl.algorithms.contract import Draw
 from acpl.data.sources.phantoms import PhantomSource
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.step import epoch_order, rate
+from acpl.models.classifier import Classifier, Outputs
 
 
 def test_two_cpu_runs_of_one_configuration_are_bit_identical(chest_run: Path, tmp_path: Path) -> None:
@@ -162,3 +163,16 @@ def test_learning_rates_follow_their_schedule() -> None:
     assert [rate("constant", p) for p in (0, 0.5, 1)] == [1, 1, 1]
     assert [rate("step", p) for p in (0, 0.69, 0.7)] == [1, 1, 0.1]
     assert [rate("cosine", p) for p in (0, 0.5, 1)] == pytest.approx([1, 0.5, 0])
+
+
+def test_training_shows_small_crops_and_judges_whole_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set()
+    forward = Classifier.forward
+
+    def noting(self: Classifier, images: torch.Tensor) -> Outputs:
+        seen.add((self.training, *images.shape[2:]))
+        return forward(self, images)
+
+    monkeypatch.setattr(Classifier, "forward", noting)
+    acpl.train(out=tmp_path / "run", **{**TINY, "size": 48, "crop_size": 32})
+    assert seen == {(True, 32, 32), (False, 48, 48)}

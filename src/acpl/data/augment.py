@@ -32,6 +32,8 @@ class Augmentation:
     """Turn images by 0, 1, 2 or 3 quarters: with the flip, all eight ways to look at a picture without an up."""
     colours: float = 0.0
     """Greatest change of brightness, contrast and colour, as a share of what they are."""
+    size: int | None = None
+    """Height and width of what comes out, in pixels; without it those of the image."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def augment_as(view: View, images: Tensor, how: Augmentation, generator: torch.G
 
 
 def augment(images: Tensor, how: Augmentation, generator: torch.Generator, part: Part = WHOLE) -> Tensor:
-    """Each of the float images (n, c, h, w) cropped, resized back and perhaps flipped and turned, all differently.
+    """Each of the float images (n, c, h, w) cropped, resized and perhaps flipped and turned, all differently.
 
     One resampling does it all: the crop's corners, the flip and the turn are one affine map an image.
     """
@@ -97,7 +99,8 @@ def augment(images: Tensor, how: Augmentation, generator: torch.Generator, part:
     matrix[:, 1, 2] = (2 * draws[3] - 1) * (1 - height)
     if how.turns:
         matrix[:, :, :2] = matrix[:, :, :2] @ _quarters(part.rand_columns(1, count, generator)[0])
-    grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
+    sides = list(images.shape[2:]) if how.size is None else [how.size, how.size]
+    grid = F.affine_grid(matrix, [*images.shape[:2], *sides], align_corners=False)
     images = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
     if how.colours == 0:
         return images

@@ -318,8 +318,7 @@ class Trainer:
         self._optimiser = None
         attempt = (Trial if self.processes.size == 1 else Passes)(self.bench, method, stage)
         fits = batch_size_that_fits(config.batch_size, attempt)
-        where, size = str(device.torch), self.bench.store.size
-        return out_of_memory(where, config.batch_size, size, fits, self.checkpoints.newest())
+        return out_of_memory(str(device.torch), config.batch_size, config.shown_size, fits, self.checkpoints.newest())
 
     def _step_for(self, method: Method, stage: Stage) -> TrainingStep:
         """The step for a stage; its optimiser has seen nothing yet, unless the run goes on inside the stage."""

@@ -76,6 +76,7 @@ class CudaRecording:
     def record(self, work: Callable[[], object]) -> None:
         """Capture ``work`` on a stream of its own."""
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # a recording has memory of its own, and takes none that lies unused elsewhere
         # Other threads may go on copying images meanwhile.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             work()

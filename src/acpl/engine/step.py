@@ -65,7 +65,7 @@ class TrainingStep:
         self._draws = dict(stage.draws)
         self._optimiser = optimiser
         config = bench.config
-        self._how = Augmentation(config.crop, config.ratio, config.flip, config.turns, config.colours)
+        self._how = Augmentation(config.crop, config.ratio, config.flip, config.turns, config.colours, config.crop_size)
         device = bench.device.torch
         self._feed = feed_for(bench.store, bench.device)
         self._targets = bench.pools.table().to(device, copy=True)
@@ -218,9 +218,9 @@ class Passes:
 
     def __call__(self, size: int) -> None:
         """One pass with this ``batch_size``; an error where there is no room."""
-        store, device = self._bench.store, self._bench.device
+        device, side = self._bench.device, self._bench.config.shown_size
         count = math.ceil(size * self._images)
-        images = torch.zeros(count, store.channels, store.size, store.size, device=device.torch)
+        images = torch.zeros(count, self._bench.store.channels, side, side, device=device.torch)
         with device.autocast():
             self._network(images).logits.float().sum().backward()  # type: ignore[no-untyped-call]
 

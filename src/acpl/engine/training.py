@@ -33,7 +33,7 @@ from acpl.engine.run_folder import ElsewhereFolder, ModelCard, RunFolder
 from acpl.engine.step import Workbench
 from acpl.engine.stopping import Stop
 from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
-from acpl.engine.trouble import labels_that_teach_little
+from acpl.engine.trouble import is_out_of_memory, labels_that_teach_little
 from acpl.errors import UserError
 from acpl.models import Classifier, WeightAverage, build_classifier, check_backbone, expected_statistics
 from acpl.models.shared_norms import synchronise
@@ -203,7 +203,12 @@ def _train(
         network = build_network(card, dropout=config.dropout, weights=config.weights)
         if first_weights is not None:
             network.load_state_dict(first_weights, strict=False)
-        network = network.to(device.torch, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        try:
+            network = network.to(device.torch, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UserError(f"{device.torch} has too little memory for the weights of {config.backbone}") from None
         if isinstance(processes, Processes):
             synchronise(network, processes)
         return Averaged(network, WeightAverage(network, config.averaging, config.averaging_statistics))
