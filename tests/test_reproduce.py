@@ -113,7 +113,7 @@ def test_every_name_runs_end_to_end(name: str, reproduced: Reproduced) -> None:
     for run in json.loads((target / "made.json").read_text())["runs"]:
         folder = target / "runs" / run["run"]
         assert json.loads((folder / "split.json").read_text())["checksum"] == run["split"]
-        assert {"config.yaml", "evaluation.json", "predictions.csv"} <= {file.name for file in folder.iterdir()}
+        assert {"config.yaml", "evaluation.json", "predictions.csv.gz"} <= {file.name for file in folder.iterdir()}
     heavy = [*target.rglob("*.safetensors"), *target.rglob("*.pt"), *target.rglob("split.csv")]
     assert heavy == []
 
@@ -136,7 +136,7 @@ def test_the_numbers_are_those_of_scikit_learn_from_the_predictions(name: str, r
         if row["measure"] not in ("auroc", "sensitivity", "f1") or row["row"] in (BY_VALIDATION, BY_TEST):
             continue
         runs = runs_of(target, row["row"], row["column"])
-        each = [np.mean(list(by_scikit_learn(run / "predictions.csv", row["measure"]).values())) for run in runs]
+        each = [np.mean(list(by_scikit_learn(run / "predictions.csv.gz", row["measure"]).values())) for run in runs]
         assert float(row["mean"]) == pytest.approx(np.mean(each), abs=1e-9)
         assert int(row["seeds"]) == len(runs)
         compared += 1
@@ -148,7 +148,7 @@ def test_class_figures_are_those_of_scikit_learn(reproduced: Reproduced) -> None
     target = reproduced("table2")
     rows = rows_of(target)
     (run,) = runs_of(target, "acpl", "20 %")
-    wanted = by_scikit_learn(run / "predictions.csv", "auroc")
+    wanted = by_scikit_learn(run / "predictions.csv.gz", "auroc")
     found = {row["row"]: float(row["mean"]) for row in rows if row["column"] == "acpl" and row["mean"]}
     assert found.pop("Mean") == pytest.approx(np.mean(list(wanted.values())))
     assert found == pytest.approx(wanted)

@@ -52,7 +52,7 @@ class Judged:
 
 
 def judge(predictions: Path, resamples: int) -> Judged:
-    """All measures of a run from its ``predictions.csv`` alone."""
+    """All measures of a run from its predictions alone."""
     # As text: pandas' own reading of numbers may be off in the last digit.
     table = pd.read_csv(predictions, dtype=str, keep_default_na=False).set_index("image").sort_index()
     classes = tuple(name.removeprefix("truth.") for name in table.columns if name.startswith("truth."))

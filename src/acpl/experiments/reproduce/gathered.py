@@ -7,7 +7,7 @@ from pathlib import Path
 
 from acpl.evaluation import Resampled
 from acpl.experiments.reproduce.entries import Entry, Judged, judge, same_images
-from acpl.experiments.reproduce.keeping import is_kept
+from acpl.experiments.reproduce.keeping import PREDICTIONS, is_kept
 from acpl.experiments.reproduce.plan import Arm, Ground, Planned, Request
 from acpl.report.canvas import Canvas
 
@@ -56,7 +56,7 @@ class Gathered:
         """Every finished cell, from its predictions; all on the same images."""
         names = dict.fromkeys(one.cell.name for one in self.planned)
         done = [name for name in names if name not in self.failed and is_kept(self.kept / name)]
-        found = {name: judge(self.kept / name / "predictions.csv", self.resamples) for name in done}
+        found = {name: judge(self.kept / name / PREDICTIONS, self.resamples) for name in done}
         same_images(found)
         return found
 

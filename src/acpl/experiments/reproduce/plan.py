@@ -26,6 +26,7 @@ _NOT_COUNTED = (*MAY_CHANGE, "skip_bad")
 _FILES = ("data", "split", "weights")
 # Fields that came after the first results: with these values they change nothing, and those runs are still found.
 _AS_BEFORE = {"looks": "one", "crop_size": None}
+_SETTINGS_AS_BEFORE = {"neighbours_by": "exact"}
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,9 @@ def digest(config: Config) -> str:
     values = config.model_dump(mode="json")
     for key in _NOT_COUNTED:
         values.pop(key, None)
-    for key, value in _AS_BEFORE.items():
-        if values.get(key) == value:
-            del values[key]
+    for some, before in ((values, _AS_BEFORE), (values["settings"], _SETTINGS_AS_BEFORE)):
+        for key in [key for key, value in before.items() if key in some and some[key] == value]:
+            del some[key]
     values["images"] = Path(values["images"]).name if values["images"] else None
     for key in _FILES:
         path = Path(str(values[key]))

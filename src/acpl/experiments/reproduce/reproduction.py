@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from acpl import algorithms
+from acpl.engine.training import MAY_CHANGE
 from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 from acpl.experiments.reproduce import paper
@@ -20,6 +21,8 @@ from acpl.report.paper_tables import as_csv, as_latex, as_markdown, sheets
 from acpl.settings import unknown
 
 METHODS_FOR = ("table1", "table2", "table3")
+# Where things lay and how it was computed: nobody else's affair.
+_PLACES = ("data", "images", *MAY_CHANGE)
 
 
 def reproduce(
@@ -190,7 +193,7 @@ def _made(gathered: Gathered, data: str) -> dict[str, Any]:
         "steps": request.steps,
         "ks": request.ks,
         "tuned": request.tuned,
-        "settings": {key: str(value) for key, value in request.settings.items() if key not in ("data", "images")},
+        "settings": {key: str(value) for key, value in request.settings.items() if key not in _PLACES},
         "resamples": gathered.resamples,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "runs": runs,
