@@ -14,6 +14,7 @@ from acpl.engine.device import Device
 from acpl.engine.feature_shards import is_too_large, stored
 from acpl.engine.feed import feed_for
 from acpl.engine.recording import Recording, Repeated
+from acpl.engine.trouble import is_out_of_memory
 from acpl.models import Classifier, Looks, Outputs, look_at
 from acpl.task import Task
 
@@ -33,7 +34,8 @@ class Inference:
     Both are means over the ways to look at an image, where ``looks`` has several.
 
     With a ``recording`` every batch is filled up to one size, so that it is recorded once and replayed for as long as
-    the network's tensors stay where they are.
+    the network's tensors stay where they are. Where a batch does not fit beside what training holds, smaller ones are
+    taken from then on, and not recorded.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Inference:
         self._fills_up = recording is not None
         self._work = Repeated(self._look, recording)
         self._seen: Views | None = None
+        self._batch = BATCH
 
     @torch.no_grad()
     def __call__(self, ids: Tensor, progress: Progress = nothing) -> Views:
@@ -77,25 +80,41 @@ class Inference:
         self._store.require(ids)
         training = self.network.training
         self.network.eval()
-        missing = -len(ids) % BATCH if self._fills_up else 0
-        padded = torch.cat([ids, ids[-1:].expand(missing)])
-        whole, seen = len(padded) // BATCH * BATCH, 0
-        for orders in (padded[:whole].view(-1, BATCH), padded[whole:].view(1, -1)):
-            for views in self._batches(orders):
-                yield views
-                seen = min(seen + BATCH, len(ids))
-                progress("looking at images", seen, len(ids))
+        seen = 0
+        while seen < len(ids):
+            fits = True
+            try:
+                for views in self._batches(ids[seen:]):
+                    yield views
+                    seen = min(seen + self._batch, len(ids))
+                    progress("looking at images", seen, len(ids))
+            except Exception as error:
+                if not is_out_of_memory(error) or self._batch == 1:
+                    raise
+                fits = False
+            if not fits:  # not above, where the error still holds what did not fit
+                self._take_smaller_batches()
         self.network.train(training)
 
-    def _batches(self, orders: Tensor) -> Iterator[Views]:
-        if orders.numel() == 0:
-            return
-        self._feed.begin({"all": orders})
-        for number in range(len(orders)):
-            self._feed.load(number)
-            self._work()
-            assert self._seen is not None
-            yield Views(*(values.clone() for values in self._seen))
+    def _batches(self, ids: Tensor) -> Iterator[Views]:
+        missing = -len(ids) % self._batch if self._fills_up else 0
+        padded = torch.cat([ids, ids[-1:].expand(missing)])
+        whole = len(padded) // self._batch * self._batch
+        for orders in (padded[:whole].view(-1, self._batch), padded[whole:].view(1, -1)):
+            if orders.numel() == 0:
+                continue
+            self._feed.begin({"all": orders})
+            for number in range(len(orders)):
+                self._feed.load(number)
+                self._work()
+                assert self._seen is not None
+                yield Views(*(values.clone() for values in self._seen))
+
+    def _take_smaller_batches(self) -> None:
+        self._batch //= 2
+        self._work, self._fills_up, self._seen = Repeated(self._look, None), False, None
+        if self._device.torch.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _look(self) -> None:
         images = normalise(self._feed.images("all"), self._mean, self._std)
