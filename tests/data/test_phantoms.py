@@ -20,10 +20,13 @@ from acpl.data.phantoms import (
     draw_chest,
     draw_lesions,
     lesion_labels,
+    reported_findings,
+    reported_lesions,
 )
 from acpl.data.phantoms.chest import render_chest
 from acpl.data.phantoms.chest_patients import chest_scenes
-from acpl.data.phantoms.lesions import lesion_scenes, render_lesions
+from acpl.data.phantoms.lesions import LOOK_ALIKES, lesion_scenes, render_lesions
+from acpl.data.sources.phantoms import PhantomName, PhantomSource
 
 Draw = Callable[..., Phantoms]
 BOTH = pytest.mark.parametrize("draw", [draw_chest, draw_lesions])
@@ -250,3 +253,47 @@ def test_impossible_patients_and_seeds_are_refused(function: Callable[..., objec
         function([1, 5, 5], seed=0)
     with pytest.raises(ValueError, match=r"seed must not be negative, got -1"):
         function([1], seed=-1)
+
+
+def test_reports_miss_findings_and_make_as_many_up() -> None:
+    truth, patients = chest_labels(range(4000), seed=3)
+    said = reported_findings(truth, patients, wrong=0.2, seed=3)
+    missed = ((truth == 1) & (said == 0)).sum(axis=0) / truth.sum(axis=0)
+    assert missed == pytest.approx(np.full(8, 0.2), abs=0.06)
+    assert said.mean(axis=0) == pytest.approx(truth.mean(axis=0), abs=0.012)
+    assert said.dtype == truth.dtype
+
+
+def test_reports_take_lesions_for_their_look_alikes() -> None:
+    truth, patients = lesion_labels(range(3000), seed=3)
+    said = reported_lesions(truth, patients, wrong=0.2, seed=3)
+    assert (said.sum(axis=1) == 1).all()
+    kind, called = truth.argmax(axis=1), said.argmax(axis=1)
+    assert (kind != called).mean() == pytest.approx(0.2, abs=0.02)
+    for one, other in {(int(k), int(c)) for k, c in zip(kind, called, strict=True) if k != c}:
+        assert LESION_CLASSES[other] in LOOK_ALIKES[one]
+
+
+@pytest.mark.parametrize(
+    ("labels_of", "reported"), [(chest_labels, reported_findings), (lesion_labels, reported_lesions)]
+)
+def test_a_report_does_not_depend_on_who_else_is_there(labels_of: Any, reported: Any) -> None:
+    few, many = (
+        reported(*labels_of(range(count), seed=1), wrong=0.4, seed=1)[: len(labels_of(range(20), seed=1)[0])]
+        for count in (20, 50)
+    )
+    assert np.array_equal(few, many)
+    other = reported(*labels_of(range(20), seed=1), wrong=0.4, seed=2)
+    assert not np.array_equal(few, other)
+    labels, patients = labels_of(range(20), seed=1)
+    assert np.array_equal(reported(labels, patients, wrong=0.0, seed=1), labels)
+
+
+@pytest.mark.parametrize("name", ["phantom-chest", "phantom-lesions"])
+def test_only_the_training_part_has_reports_for_labels(name: PhantomName) -> None:
+    right, wrong = (PhantomSource(name, 200, 32, errors=share).manifest() for share in (0.0, 0.3))
+    train = (right.table["part"] == "train").to_numpy()
+    assert np.array_equal(right.labels[~train], wrong.labels[~train])
+    assert not np.array_equal(right.labels[train], wrong.labels[train])
+    assert wrong.labels.dtype == right.labels.dtype
+    assert right.table.equals(wrong.table)

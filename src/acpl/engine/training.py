@@ -338,6 +338,7 @@ def source_of(config: Config, progress: Progress = nothing) -> Source:
             cache=config.cache,
             patients=config.phantom_patients,
             seed=config.phantom_seed,
+            errors=config.phantom_errors,
             progress=progress,
         )
     )

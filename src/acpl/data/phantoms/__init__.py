@@ -10,6 +10,7 @@ from acpl.data.phantoms.chest import draw_chest
 from acpl.data.phantoms.chest_patients import CHEST_FINDINGS, chest_labels
 from acpl.data.phantoms.drawing import Phantoms
 from acpl.data.phantoms.lesions import LESION_CLASSES, draw_lesions, lesion_labels
+from acpl.data.phantoms.reports import reported_findings, reported_lesions
 
 __all__ = [
     "CHEST_FINDINGS",
@@ -19,4 +20,6 @@ __all__ = [
     "draw_chest",
     "draw_lesions",
     "lesion_labels",
+    "reported_findings",
+    "reported_lesions",
 ]

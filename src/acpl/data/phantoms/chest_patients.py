@@ -31,7 +31,7 @@ CHEST_FINDINGS: tuple[str, ...] = (
 )
 EFFUSION, INFILTRATION, CARDIOMEGALY, NODULE, PNEUMOTHORAX, MASS, FIBROSIS, HERNIA = range(8)
 
-_PREVALENCE = np.array([0.16, 0.13, 0.09, 0.08, 0.06, 0.05, 0.03, 0.02])
+PREVALENCE = np.array([0.16, 0.13, 0.09, 0.08, 0.06, 0.05, 0.03, 0.02])
 # How likely a finding is still there on the patient's next image: fluid goes, a large heart stays.
 _PERSISTENCE = np.array([0.80, 0.75, 0.97, 0.97, 0.80, 0.97, 0.99, 0.99])
 # Some patients are sicker than others: (share, factor on every prevalence), with a mean factor of one.
@@ -64,12 +64,12 @@ def _patient_labels(patient: int, seed: int) -> NDArray[np.uint8]:
     rng = np.random.default_rng([seed, _LABELS, patient])
     draws = rng.random((2 + MOST_IMAGES, len(CHEST_FINDINGS)))
     count = images_per_patient(draws[0, 0])
-    rates = _PREVALENCE * (_SICK if draws[0, 1] < _SICK_SHARE else _WELL)
+    rates = PREVALENCE * (_SICK if draws[0, 1] < _SICK_SHARE else _WELL)
     has = draws[1] < rates
     # The rate without a large heart makes up for the higher one with it: the prevalence stays.
-    large = _PREVALENCE[CARDIOMEGALY]
-    if_small = (_PREVALENCE[EFFUSION] - large * _EFFUSION_IF_LARGE_HEART) / (1 - large)
-    lift = (_EFFUSION_IF_LARGE_HEART if has[CARDIOMEGALY] else if_small) / _PREVALENCE[EFFUSION]
+    large = PREVALENCE[CARDIOMEGALY]
+    if_small = (PREVALENCE[EFFUSION] - large * _EFFUSION_IF_LARGE_HEART) / (1 - large)
+    lift = (_EFFUSION_IF_LARGE_HEART if has[CARDIOMEGALY] else if_small) / PREVALENCE[EFFUSION]
     has[EFFUSION] = draws[1, EFFUSION] < rates[EFFUSION] * lift
     # What goes in some patients comes in others, so that every image has the prevalence, not only the first.
     appears = rates * (1 - _PERSISTENCE) / (1 - rates)

@@ -45,6 +45,7 @@ class SourceOptions:
     cache: Path | None = None
     patients: int = 8000
     seed: int = 0
+    errors: float = 0.0
     progress: Progress = nothing
 
 
@@ -82,7 +83,7 @@ def find_source(options: SourceOptions) -> Source:
     data = options.data
     for phantom in phantoms.PHANTOMS:
         if data == phantom:
-            return phantoms.PhantomSource(phantom, options.patients, options.size, options.seed)
+            return phantoms.PhantomSource(phantom, options.patients, options.size, options.seed, options.errors)
     downloads = {"chestxray14": chestxray14.open_chestxray14, "isic2018": isic2018.open_isic2018}
     if data in downloads:
         return downloads[data](options)

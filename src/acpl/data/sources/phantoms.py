@@ -15,6 +15,8 @@ from acpl.data.phantoms import (
     draw_chest,
     draw_lesions,
     lesion_labels,
+    reported_findings,
+    reported_lesions,
 )
 from acpl.data.sources import Dataset
 from acpl.data.store import ImageStore
@@ -35,6 +37,8 @@ class PhantomSource:
     patients: int
     size: int
     seed: int = 0
+    errors: float = 0.0
+    """Share of the training part's labels that are wrong, as reports have them."""
 
     @property
     def said(self) -> list[str]:
@@ -43,19 +47,23 @@ class PhantomSource:
 
     def manifest(self) -> Manifest:
         """The whole table, without drawing an image."""
-        label = chest_labels if self.name == "phantom-chest" else lesion_labels
-        labels, patients = label(range(self.patients), seed=self.seed)
+        chest = self.name == "phantom-chest"
+        labels, patients = (chest_labels if chest else lesion_labels)(range(self.patients), seed=self.seed)
+        part = np.array(PARTS, dtype=object)[patients % len(PARTS)]
+        if self.errors > 0:
+            reported = (reported_findings if chest else reported_lesions)(
+                labels, patients, wrong=self.errors, seed=self.seed
+            )
+            labels = np.where((part == "train")[:, None], reported, labels)
         number = pd.Series(patients).groupby(patients).cumcount().to_numpy()
         table = pd.DataFrame(
             {
                 "image": [f"{self.name}-{p:05d}-{n}" for p, n in zip(patients, number, strict=True)],
                 "group": [f"{p:05d}" for p in patients],
-                "part": np.array(PARTS, dtype=object)[patients % len(PARTS)],
+                "part": part,
             }
         )
-        task, classes = (
-            (Task.MULTI_LABEL, CHEST_FINDINGS) if self.name == "phantom-chest" else (Task.MULTI_CLASS, LESION_CLASSES)
-        )
+        task, classes = (Task.MULTI_LABEL, CHEST_FINDINGS) if chest else (Task.MULTI_CLASS, LESION_CLASSES)
         return Manifest(task, classes, table, labels.astype(np.float32))
 
     def open(self, parts: tuple[Part, ...]) -> Dataset:
