@@ -8,8 +8,10 @@ demo: .venv/.installed
 	$(BIN)/acpl train --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 	$(BIN)/acpl evaluate $$(ls -d runs/demo-* | tail -n 1)
 
+# Tests run side by side, each with one thread, so that they do not take the processors from each other.
+JOBS ?= 2
 test: .venv/.installed-dev lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .
