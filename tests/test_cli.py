@@ -191,6 +191,7 @@ def test_weights_and_backbones_are_checked_before_anything_else(tmp_path: Path) 
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_compare_ends_with_a_table(tmp_path: Path) -> None:
     tiny = "--phantom-patients 40 --size 32 --batch-size 8 --budget 2 --jobs 1 --seeds 1 --fractions 0.3 --device cpu"
     done = acpl("compare", "--methods", "supervised,mixup", *tiny.split(), "--out", tmp_path / "out", cwd=tmp_path)
