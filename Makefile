@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint fuzz bench clean
+.PHONY: demo test quick lint fuzz bench clean
 
 demo: .venv/.installed
 	$(BIN)/acpl train --out runs/demo-$$(date +%Y%m%d-%H%M%S)
@@ -12,6 +12,10 @@ demo: .venv/.installed
 JOBS ?= 2
 test: .venv/.installed-dev lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
+
+# The tests that take no more than a few seconds each.
+quick: .venv/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .
