@@ -2,14 +2,20 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint fuzz bench clean
+.PHONY: demo test quick lint fuzz bench clean
 
 demo: .venv/.installed
 	$(BIN)/acpl train --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 	$(BIN)/acpl evaluate $$(ls -d runs/demo-* | tail -n 1)
 
+# Tests run side by side, each with one thread, so that they do not take the processors from each other.
+JOBS ?= 2
 test: .venv/.installed-dev lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
+
+# The tests that take no more than a few seconds each.
+quick: .venv/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-
-def acpl(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from acpl.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+from tests.shell import acpl, acpl_imported
 
 
 def test_help_needs_neither_torch_nor_monai() -> None:
@@ -47,15 +44,21 @@ def test_help_needs_neither_torch_nor_monai() -> None:
     ],
 )
 def test_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, tmp_path: Path) -> None:
-    done = acpl(*arguments, cwd=tmp_path)
+    done = acpl_imported(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_but_the_sentence_is_said_when_everything_is_yet_to_be_imported(tmp_path: Path) -> None:
+    done = acpl("train", "--method", "acl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "acpl: unknown method 'acl'; did you mean 'acpl'?\n"
+
+
 def test_evaluate_prints_one_json_object(lesions_run: Path) -> None:
-    done = acpl("evaluate", lesions_run, "--json", "--resamples", "20")
+    done = acpl_imported("evaluate", lesions_run, "--json", "--resamples", "20")
     result = json.loads(done.stdout)
     assert {"mean", "low", "high", "per_class"} <= set(result["auroc"])
     assert {"sensitivity", "f1", "specificity", "balanced_accuracy"} <= set(result)
@@ -65,11 +68,11 @@ def test_evaluate_against_another_run_says_above_below_or_unclear(chest_run: Pat
     run, other = tmp_path / "run", tmp_path / "other"
     shutil.copytree(chest_run, run)
     shutil.copytree(chest_run, other)
-    done = acpl("evaluate", run, "--against", other, "--resamples", "20")
+    done = acpl_imported("evaluate", run, "--against", other, "--resamples", "20")
     assert "unclear" in done.stdout
-    done = acpl("evaluate", run, "--against", other, "--resamples", "20", "--json", "--part", "validation")
+    done = acpl_imported("evaluate", run, "--against", other, "--resamples", "20", "--json", "--part", "validation")
     assert json.loads(done.stdout)["against"]["auroc"]["mean"] == 0
-    done = acpl("evaluate", run, "--part", "train")
+    done = acpl_imported("evaluate", run, "--part", "train")
     assert done.stderr == "acpl: part should be test or validation, but it is 'train'\n"
 
 
@@ -87,8 +90,8 @@ def test_predict_writes_a_csv_and_never_over_another(chest_run: Path, tmp_path: 
     assert header.startswith("id,Effusion,")
     assert row.startswith(str(tmp_path / "scan.png"))
     target = tmp_path / "out.csv"
-    assert acpl("predict", chest_run, tmp_path / "scan.png", "--out", target).returncode == 0
-    again = acpl("predict", chest_run, tmp_path / "scan.png", "--out", target)
+    assert acpl_imported("predict", chest_run, tmp_path / "scan.png", "--out", target).returncode == 0
+    again = acpl_imported("predict", chest_run, tmp_path / "scan.png", "--out", target)
     assert again.returncode == 2
     assert "exists; choose another --out" in again.stderr
 
@@ -96,14 +99,14 @@ def test_predict_writes_a_csv_and_never_over_another(chest_run: Path, tmp_path: 
 def test_predict_lists_what_it_could_not_read_and_predicts_the_rest(chest_run: Path, tmp_path: Path) -> None:
     Image.new("L", (40, 40)).save(tmp_path / "scan.png")
     (tmp_path / "bad.png").write_text("no image")
-    done = acpl("predict", chest_run, tmp_path, "--out", tmp_path / "out.csv", "--bad", tmp_path / "bad.csv")
+    done = acpl_imported("predict", chest_run, tmp_path, "--out", tmp_path / "out.csv", "--bad", tmp_path / "bad.csv")
     assert done.returncode == 0
     assert done.stderr.startswith(f"not read: {tmp_path / 'bad.png'}: ")
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 2
     header, row = (tmp_path / "bad.csv").read_text().splitlines()
     assert header == "id,reason"
     assert row.startswith(str(tmp_path / "bad.png"))
-    nowhere = acpl("predict", chest_run, tmp_path, "--out", tmp_path / "none" / "out.csv")
+    nowhere = acpl_imported("predict", chest_run, tmp_path, "--out", tmp_path / "none" / "out.csv")
     assert nowhere.returncode == 2
     assert "there is no folder" in nowhere.stderr
 
@@ -111,7 +114,7 @@ def test_predict_lists_what_it_could_not_read_and_predicts_the_rest(chest_run: P
 def test_methods_and_presets_are_listed() -> None:
     assert set(json.loads(acpl("methods", "--json").stdout)) >= {"acpl", "supervised"}
     assert set(json.loads(acpl("presets", "--json").stdout)) == {"chestxray14", "compare", "demo", "images", "isic2018"}
-    assert "--pseudo-label" in acpl("methods", "acpl").stdout
+    assert "--pseudo-label" in acpl_imported("methods", "acpl").stdout
 
 
 def test_train_says_a_line_a_stage_and_where_to_go_on(tmp_path: Path) -> None:
@@ -146,7 +149,7 @@ def test_data_check_exits_with_1_when_something_would_spoil_a_result(folder_with
     done = acpl("data", "check", *where, cwd=folder_with_bad_files)
     assert done.returncode == 1, done.stderr
     assert "01.png" in done.stdout
-    result = json.loads(acpl("data", "check", *where, "--json", cwd=folder_with_bad_files).stdout)
+    result = json.loads(acpl_imported("data", "check", *where, "--json", cwd=folder_with_bad_files).stdout)
     assert result["spoils"]
     assert result["task"] == "multi-label"
     for name in ("01.png", "08.png"):
@@ -154,7 +157,7 @@ def test_data_check_exits_with_1_when_something_would_spoil_a_result(folder_with
     table = folder_with_bad_files / "labels.csv"
     kept = [line for line in table.read_text().splitlines() if not line.startswith(("01", "08"))]
     table.write_text("\n".join(kept))
-    assert acpl("data", "check", *where, cwd=folder_with_bad_files).returncode == 0
+    assert acpl_imported("data", "check", *where, cwd=folder_with_bad_files).returncode == 0
 
 
 def test_training_names_every_bad_file_before_the_first_step_and_goes_on_when_told(folder_with_bad_files: Path) -> None:
@@ -162,17 +165,17 @@ def test_training_names_every_bad_file_before_the_first_step_and_goes_on_when_to
         "--backbone small --weights none --size 32 --batch-size 4 --warmup-epochs 1 --stages 1 --stage-epochs 1 --k 2"
     )
     train = ["train", "--data", "labels.csv", "--images", "scans", "--cache", "cache", "--out", "run", *quick.split()]
-    refused = acpl(*train, cwd=folder_with_bad_files)
+    refused = acpl_imported(*train, cwd=folder_with_bad_files)
     assert refused.returncode == 2
     assert refused.stderr.count(".png") == 2
     assert "01.png: it is not an image" in refused.stderr
     assert "08.png: the file is empty" in refused.stderr
     assert "--skip-bad" in refused.stderr
     assert not (folder_with_bad_files / "run").exists()
-    done = acpl(*train, "--skip-bad", cwd=folder_with_bad_files)
+    done = acpl_imported(*train, "--skip-bad", cwd=folder_with_bad_files)
     assert done.returncode == 0, done.stderr
     assert "left out: 01.png" in done.stdout
-    judged = acpl("evaluate", folder_with_bad_files / "run", "--json", "--resamples", "20")
+    judged = acpl_imported("evaluate", folder_with_bad_files / "run", "--json", "--resamples", "20")
     assert judged.returncode == 0, judged.stderr
     assert json.loads(judged.stdout)["images"] == 6
 
@@ -183,12 +186,13 @@ def test_weights_and_backbones_are_checked_before_anything_else(tmp_path: Path) 
         (["--weights", "densenet121-res224-nih"], "official test patients"),
         (["--data", "labels.csv"], "labels.csv could not be read: No such file"),
     ):
-        done = acpl("train", *wrong, "--out", tmp_path / "run")
+        done = acpl_imported("train", *wrong, "--out", tmp_path / "run")
         assert done.returncode == 2
         assert sentence in done.stderr
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_compare_ends_with_a_table(tmp_path: Path) -> None:
     tiny = "--phantom-patients 40 --size 32 --batch-size 8 --budget 2 --jobs 1 --seeds 1 --fractions 0.3 --device cpu"
     done = acpl("compare", "--methods", "supervised,mixup", *tiny.split(), "--out", tmp_path / "out", cwd=tmp_path)
@@ -203,7 +207,7 @@ def test_compare_ends_with_a_table(tmp_path: Path) -> None:
         (["--jobs", "many"], "jobs should be auto or a number"),
         (["--tune", "9"], "tune should be from 1 to 4"),
     ):
-        refused = acpl("compare", *wrong, "--out", tmp_path / "other")
+        refused = acpl_imported("compare", *wrong, "--out", tmp_path / "other")
         assert refused.returncode == 2
         assert sentence in refused.stderr
         assert not (tmp_path / "other").exists()
@@ -228,7 +232,7 @@ def test_a_comparison_that_is_stopped_goes_on_with_what_is_missing(tmp_path: Pat
     assert not (out / "table.csv").exists()
     done_before = {file.parent.name: file.stat().st_mtime_ns for file in out.glob("*/evaluation.json")}
     assert len(done_before) in (1, 2)
-    again = acpl(*words)
+    again = acpl_imported(*words)
     assert again.returncode == 0, again.stderr
     missing = 3 - len(done_before)
     assert f"{missing} of {missing}" in again.stdout

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_cli import acpl
+from tests.shell import acpl, acpl_imported
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from tests.test_cli import acpl
     ],
 )
 def test_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, tmp_path: Path) -> None:
-    done = acpl(*arguments, cwd=tmp_path)
+    done = acpl_imported(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -26,7 +26,7 @@ EXPECTED_TO_FAIL = {
 @parametrize_with_checks(
     [
         ACPLClassifier(
-            **{**QUICK, "warmup_epochs": 10, "batch_size": 32}, validation=0.0, learning_rate=3e-3, settings=PLAIN
+            **{**QUICK, "warmup_epochs": 5, "batch_size": 32}, validation=0.0, learning_rate=3e-3, settings=PLAIN
         )
     ],
     expected_failed_checks=lambda _: EXPECTED_TO_FAIL,

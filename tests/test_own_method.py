@@ -38,6 +38,7 @@ def acpl(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_it_is_listed_trained_and_judged_like_any_other(installed: Path) -> None:
     assert "entropy" in json.loads(acpl(installed, "methods", "--json").stdout)
     assert "--weight" in acpl(installed, "methods", "entropy").stdout

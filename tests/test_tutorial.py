@@ -15,6 +15,8 @@ import pytest
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 REVIEWED = 20
+SHORTER = {"warmup_epochs: 40": "warmup_epochs: 4", "stage_epochs: 4": "stage_epochs: 1"}
+"""What only a good result would need: nothing here asks how good it is."""
 
 
 @pytest.fixture
@@ -56,7 +58,11 @@ def play_the_radiologist(line: str, place: Path) -> None:
 
 @pytest.mark.slow
 def test_every_command_of_the_tutorial_runs_and_the_second_round_has_more_labels(place: Path) -> None:
-    blocks = BLOCK.findall(TUTORIAL.read_text(encoding="utf-8"))
+    text = TUTORIAL.read_text(encoding="utf-8")
+    for whole, short in SHORTER.items():
+        assert text.count(whole) == 1
+        text = text.replace(whole, short)
+    blocks = BLOCK.findall(text)
     assert len(blocks) >= 9
     for kind, code in blocks:
         if kind == "python":

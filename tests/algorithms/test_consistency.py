@@ -16,10 +16,12 @@ from tests.algorithms.method_tester import MethodTester, World
 
 class TestMeanTeacher(MethodTester):
     name = "mean-teacher"
+    learns_within = 100
 
 
 class TestSRCMT(MethodTester):
     name = "src-mt"
+    learns_within = 100
     settings = {"start": 0.0}  # noqa: RUF012
 
 
@@ -51,6 +53,7 @@ class TestFixMatch(MethodTester):
 
 class TestMixUp(MethodTester):
     name = "mixup"
+    learns_within = 100
 
 
 def test_the_ramp_is_the_published_curve() -> None:

@@ -313,22 +313,36 @@ def broken_on_the_last(out: Path) -> dict[str, Any]:
 # From the shell: what a person starts, and what happens to it.
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+STARTED: list["subprocess.Popen[str]"] = []
 LONG = ["--data", "phantom-chest", "--phantom-patients", "60", "--size", "32", "--fraction", "0.3", "--device", "cpu",
         "--batch-size", "8", "--warmup-epochs", "100000", "--stages", "0", "--method", "supervised",
         "--checkpoint-minutes", "0"]  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def none_is_left_behind() -> Iterator[None]:
+    """What a test that failed has started would take the processors from those that follow."""
+    yield
+    for process in STARTED:
+        if process.poll() is None:
+            process.kill()
+    STARTED.clear()
+
+
 def start(*words: str, **variables: str) -> "subprocess.Popen[str]":
     command = [sys.executable, *(words if words[0] == "-m" else ("-m", "acpl", "train", *words))]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**ENVIRONMENT, **variables})  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**ENVIRONMENT, **variables})  # fmt: skip
+    STARTED.append(process)
+    return process
 
 
 def has_checkpoint(out: Path, process: "subprocess.Popen[str]", more_than: int = 0) -> None:
     until = time.monotonic() + 200
     while not any(int(file.stem) > more_than for file in (out / "checkpoints").glob("*.pt")):
         time.sleep(0.1)
-        assert process.poll() is None, process.communicate()
+        if process.poll() is not None:
+            pytest.fail(f"it has ended with {process.returncode}:\n{process.communicate()[1]}")
         assert time.monotonic() < until
 
 
@@ -408,6 +422,27 @@ def test_torchrun_goes_on_from_the_last_checkpoint_when_one_is_killed(tmp_path: 
     process.terminate()
     _, said = process.communicate(timeout=60)
     assert "Traceback" not in said.split("torch/distributed")[0]
+
+
+def meet(port: int, attempt: int) -> list[int]:
+    """Meet the other where torchrun says, the second a little later than the first."""
+    rank = os.environ["LOCAL_RANK"]
+    os.environ |= {"TORCHELASTIC_RUN_ID": "one", "TORCHELASTIC_RESTART_COUNT": str(attempt),
+                   "TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": str(port),
+                   "RANK": rank, "GROUP_RANK": "0", "LOCAL_WORLD_SIZE": "2"}  # fmt: skip
+    time.sleep(2 * int(rank))
+    crew = launched_crew()
+    assert crew is not None
+    with at_work(crew) as group:
+        return group.gather(torch.tensor([group.rank])).tolist()
+
+
+@pytest.mark.slow
+def test_a_restart_does_not_look_for_processes_of_the_attempt_before() -> None:
+    """Their addresses are still in the store, which torchrun keeps."""
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for attempt in (0, 1, 2):
+        assert in_crew(2, meet, store.port, attempt) == [[0, 1], [0, 1]]
 
 
 def test_a_restart_that_would_not_find_its_run_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,26 +1,20 @@
 """``acpl report`` and ``acpl watch``, as a person calls them."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import shell
 
 import acpl
 from acpl.data.sources.phantoms import PhantomSource
-
-
-def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from acpl.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def test_report_says_where_the_page_is(chest_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(chest_run, run)
     (run / "report.html").unlink()
-    done = call("report", run)
+    done = shell.acpl("report", run)
     assert done.stdout == f"report: {run / 'report.html'}\n"
     assert (run / "report.html").exists()
 
@@ -34,7 +28,7 @@ def test_report_says_where_the_page_is(chest_run: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, tmp_path: Path) -> None:
-    done = call(*arguments, cwd=tmp_path)
+    done = shell.acpl_imported(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -42,7 +36,7 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], sente
 
 
 def test_watch_shows_a_finished_run_and_returns(chest_run: Path) -> None:
-    done = call("watch", chest_run)
+    done = shell.acpl("watch", chest_run)
     assert done.returncode == 0
     assert "acpl on phantom-chest" in done.stdout
     assert "finished in" in done.stdout

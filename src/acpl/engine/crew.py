@@ -121,6 +121,8 @@ def connected(crew: Crew) -> Iterator[None]:
     strategy = DDPStrategy(process_group_backend="gloo", timeout=PATIENCE, cluster_environment=crew.environment)
     fabric = Fabric(accelerator="cpu", devices=crew.devices, num_nodes=crew.nodes, strategy=strategy)
     try:
+        if dist.is_torchelastic_launched() and (attempt := _number("TORCHELASTIC_RESTART_COUNT")) > 0:
+            _meet_apart_from_earlier_attempts(crew, attempt)
         fabric.launch()
         yield
     finally:
@@ -130,6 +132,17 @@ def connected(crew: Crew) -> Iterator[None]:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
+
+
+def _meet_apart_from_earlier_attempts(crew: Crew, attempt: int) -> None:
+    """torchrun keeps one store for all attempts: who reads too early finds the address of a process that is gone."""
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://", crew.rank, crew.size, timeout=PATIENCE))
+    own = PrefixStore(f"attempt {attempt}", store)
+    dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=PATIENCE)
 
 
 def interface_towards(address: str) -> str | None:

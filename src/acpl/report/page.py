@@ -1,6 +1,7 @@
 """One self-contained page about a run."""
 
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ def write_report(run: Path, *, without_pictures: str | None = None) -> Path:
 
 def render(template: str, **context: Any) -> str:
     """A template of this room as text; whatever it is given shows as text unless it is markup of ours."""
+    return _environment().get_template(template).render(**context)
+
+
+@cache
+def _environment() -> Environment:
+    """Kept, for compiling the templates takes longer than to fill them: a comparison writes many pages."""
     environment = Environment(
         loader=PackageLoader("acpl.report", "templates"),
         autoescape=select_autoescape(["html"]),
@@ -45,7 +52,7 @@ def render(template: str, **context: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["duration"] = duration
-    return environment.get_template(template).render(**context)
+    return environment
 
 
 def write_page(target: Path, page: str) -> Path:
