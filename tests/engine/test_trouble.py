@@ -23,6 +23,7 @@ from acpl.engine.trouble import (
     is_out_of_memory,
     labels_that_teach_little,
     nan_sentence,
+    neighbours_that_say_little,
     out_of_memory,
     selection_of_none_or_all,
 )
@@ -317,3 +318,17 @@ class TestMemory:
             "the last checkpoint is run/checkpoints/01.pt"
         )
         assert "smaller size or backbone" in str(out_of_memory("cuda:0", 4, 224, 0, None))
+
+
+@pytest.mark.parametrize(("k", "labelled", "said"), [(25, 100, False), (26, 100, True), (3, 5, True), (1, 4, False)])
+def test_neighbours_that_are_a_good_part_of_all_labelled_images_are_told(k: int, labelled: int, said: bool) -> None:
+    trouble = neighbours_that_say_little(k, labelled)
+    assert (trouble is not None) == said
+    if trouble is not None:
+        assert f"k is {k} and {labelled} images are labelled" in trouble.sentence
+
+
+def test_a_run_says_that_its_k_is_too_large(tmp_path: Path) -> None:
+    run = acpl.train(out=tmp_path / "run", **{**TINY, "k": 500})
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert [event["k"] for event in events if event.get("kind") == "k-too-large"] == [500]

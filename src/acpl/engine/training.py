@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 
 from acpl import algorithms
+from acpl.algorithms.acpl import ACPL
 from acpl.algorithms.contract import Averaged, Context, Schedule
 from acpl.config import Config
 from acpl.data.manifest import Manifest
@@ -33,7 +34,7 @@ from acpl.engine.run_folder import ElsewhereFolder, ModelCard, RunFolder
 from acpl.engine.step import Workbench
 from acpl.engine.stopping import Stop
 from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
-from acpl.engine.trouble import is_out_of_memory, labels_that_teach_little
+from acpl.engine.trouble import is_out_of_memory, labels_that_teach_little, neighbours_that_say_little
 from acpl.errors import UserError
 from acpl.models import Classifier, WeightAverage, build_classifier, check_backbone, expected_statistics
 from acpl.models.shared_norms import synchronise
@@ -230,6 +231,8 @@ def _train(
     troubles = labels_that_teach_little(
         manifest.labels[(split["role"] == "labelled").to_numpy()], manifest.classes, manifest.task
     )
+    if isinstance(method, ACPL) and (trouble := neighbours_that_say_little(method.neighbours(), len(pools.labelled))):
+        troubles.append(trouble)
     checkpoints = Checkpoints(folder.path / "checkpoints", config.checkpoint_minutes)
     state, broken = checkpoints.read() if processes.rank == 0 else (None, [])
     state = processes.told(state)

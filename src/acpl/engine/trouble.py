@@ -76,6 +76,18 @@ def labels_that_teach_little(labels: Floats, classes: Sequence[str], task: Task)
     return troubles
 
 
+def neighbours_that_say_little(k: int, labelled: int) -> Trouble | None:
+    """As many neighbours as a good part of all labelled images: their mean label is hardly one image's own."""
+    if 4 * k <= labelled:
+        return None
+    return Trouble(
+        "k-too-large",
+        f"k is {k} and {labelled} images are labelled: the mean label of more than a quarter of them says little of "
+        f"one image (k {max(1, labelled // 10)} is a tenth)",
+        {"k": k, "labelled": labelled},
+    )
+
+
 def selection_of_none_or_all(stage: str, summary: Mapping[str, float]) -> Trouble | None:
     """A stage that selected nothing, or left nothing; ``summary`` is a record's, with ``selected`` and ``left``."""
     if "selected" not in summary or "left" not in summary:  # in rounds nobody leaves the pool
