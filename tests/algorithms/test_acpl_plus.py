@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from acpl import functional
 from acpl.algorithms.acpl import ACPLSettings
 from acpl.algorithms.acpl_plus import CONSISTENCY, ACPLPlusSettings
 from acpl.algorithms.drawing import repeat_factors, repeated
@@ -18,6 +19,7 @@ OFF: dict[str, Any] = {
     "k": 3,
     "k_share": None,
     "sharpen": 1.0,
+    "relabel": False,
     "balance": 0.0,
     "consistency": 0.0,
     "labelled_loss": "plain",
@@ -34,6 +36,7 @@ class TestEverySettingOn(MethodTester):
     settings = {  # noqa: RUF012
         "k_share": 0.3,
         "sharpen": 0.5,
+        "relabel": True,
         "balance": 0.5,
         "consistency": 1.0,
         "consistency_confidence": 0.2,
@@ -85,6 +88,33 @@ def test_sharpened_pseudo_labels_are_nearer_to_0_and_1(task: Task) -> None:
     plain, sharp = labels
     assert torch.equal(plain.argmax(dim=1), sharp.argmax(dim=1))
     assert (sharp - 0.5).abs().mean() > (plain - 0.5).abs().mean()
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_pseudo_labels_of_earlier_stages_are_made_anew_where_that_is_set(task: Task) -> None:
+    world = after_warmup(task, relabel=True)
+    world.run_stage(1, 3)
+    pools = world.pools
+    old, given = pools.targets(pools.pseudo_labelled), pools.targets(pools.given)
+    assert len(old)
+    seen, anchors = (
+        world.look(world.method.networks().trained, ids) for ids in (pools.pseudo_labelled.clone(), pools.given)
+    )
+    near = functional.nearest(seen.features, anchors.features, 3)
+    means = functional.neighbour_labels(near.index, given)
+    want = functional.informative_mixup(seen.probabilities, means, functional.density(near.similarity))
+    world.method.before_stage(2, world.look)
+    assert torch.allclose(pools.targets(pools.pseudo_labelled), want, atol=1e-5)
+    assert not torch.allclose(want, old, atol=1e-3)
+    assert torch.equal(pools.targets(pools.given), given)
+
+
+def test_only_pseudo_labels_are_made_anew() -> None:
+    world = after_warmup()
+    with pytest.raises(ValueError, match="only pseudo-labelled samples"):
+        world.pools.relabel(world.pools.given[:1], torch.zeros(1, 3))
+    with pytest.raises(ValueError, match="only pseudo-labelled samples"):
+        world.pools.relabel(world.pools.unlabelled[:1], torch.zeros(1, 3))
 
 
 def test_rare_classes_are_drawn_oftener_and_nobody_is_left_out() -> None:
@@ -164,7 +194,7 @@ def test_a_class_balanced_loss_weighs_the_rare_more_and_the_equal_alike() -> Non
 def test_every_further_setting_can_be_switched_off() -> None:
     further = set(ACPLPlusSettings.model_fields) - set(ACPLSettings.model_fields)
     assert further == {
-        "k_share", "sharpen", "balance", "consistency", "consistency_confidence", "consistency_in", "labelled_loss",
-        "adjustment",
+        "k_share", "sharpen", "relabel", "balance", "consistency", "consistency_confidence", "consistency_in",
+        "labelled_loss", "adjustment",
     }  # fmt: skip
     assert ACPLPlusSettings.parse(OFF).consistency == 0

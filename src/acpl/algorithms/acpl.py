@@ -150,8 +150,7 @@ class ACPL(StepByStep):
         # shows as many labelled images a step as supervised training does. An epoch shows |D_L ∪ D_S| images.
         first, second = pools.labelled, pools.selected
         if self.settings.true_labels == "apart":
-            pseudo = pools.labelled[~torch.isin(pools.labelled, pools.given)]
-            first, second = pools.given, torch.cat([pseudo, pools.selected])
+            first, second = pools.given, torch.cat([pools.pseudo_labelled, pools.selected])
         size = schedule.batch_size
         draws = {"labelled": Draw(first, size), "selected": Draw(second, size)}
         epoch_steps = ceil((len(first) + len(second)) / (2 * size))
@@ -270,11 +269,13 @@ class ACPL(StepByStep):
         shown = slice(-found.first % step, None, step)
         return Record(summary, {name: group.gather(values[shown].to(device)) for name, values in columns.items()})
 
+    def _scaled(self, density: Tensor) -> Tensor:
+        return functional.min_max(density, group=self.context.group) if self.settings.density == "min-max" else density
+
     def _chosen(self, density: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(n,) each, of the own samples: the density as it is used, the information level, and who is selected."""
         settings, group = self.settings, self.context.group
-        if settings.density == "min-max":
-            density = functional.min_max(density, group=group)
+        density = self._scaled(density)
         level = functional.information(
             density,
             settings.sets,

@@ -1,9 +1,10 @@
 """ACPL with settings that go beyond the paper.
 
-Six of them, each with a value that switches it off; with all off it is ``acpl`` to the bit, so that each one's gain
-can be measured alone. K as a share of the anchors; sharper pseudo-labels; rare classes drawn oftener; a consistency
-term on the unlabelled pool after FixMatch, whose teacher is the averaged copy; and a labelled term for classes that
-are not equally common. The sixth, weights drawn anew at every stage, is ``acpl``'s own ``reinitialise``.
+Seven of them, each with a value that switches it off; with all off it is ``acpl`` to the bit, so that each one's gain
+can be measured alone. K as a share of the anchors; sharper pseudo-labels; pseudo-labels of earlier stages made anew;
+rare classes drawn oftener; a consistency term on the unlabelled pool after FixMatch, whose teacher is the averaged
+copy; and a labelled term for classes that are not equally common. The seventh, weights drawn anew at every stage, is
+``acpl``'s own ``reinitialise``.
 """
 
 from collections.abc import Mapping
@@ -16,10 +17,11 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from acpl.algorithms.acpl import ACPL, ACPLSettings
-from acpl.algorithms.contract import Batch, Context, Draw, Samples, Stage, mean_over
+from acpl.algorithms.contract import Batch, Context, Draw, Look, Record, Samples, Stage, mean_over
 from acpl.algorithms.drawing import repeat_factors, repeated
 from acpl.algorithms.fixmatch import align, masked_loss
 from acpl.algorithms.mixmatch import sharpen
+from acpl.algorithms.surroundings import surroundings
 from acpl.models import classification_loss, probabilities
 from acpl.models.balanced import class_balanced_loss, logit_adjusted_loss
 from acpl.settings import Section
@@ -37,6 +39,9 @@ class ACPLPlusSettings(ACPLSettings):
     """K as a share of the anchors, which grow from stage to stage, instead of ``k``."""
     sharpen: PositiveFloat = 1.0
     """Temperature of the pseudo-labels: below 1 they are sharpened; 1 leaves them as eq. 6 gives them."""
+    relabel: bool = False
+    """Before every stage, new pseudo-labels for the images of earlier ones, from the network as it is by then; eq. 6
+    among the nearest images whose labels were given. The paper leaves them as they were."""
     balance: float = Field(default=0.0, ge=0, le=1)
     """Draw rare classes oftener, among labelled and selected: (commonest / class frequency) to this power; 0: alike."""
     consistency: float = Field(default=0.0, ge=0)
@@ -78,6 +83,12 @@ class ACPLPlus(ACPL):
         if self.settings.sharpen == 1:
             return pseudo_labels
         return sharpen(pseudo_labels, self.settings.sharpen, self.context.task).clamp(0, 1)
+
+    def before_stage(self, index: int, look: Look) -> Record | None:
+        """ACPL's, after the samples of earlier stages have got new pseudo-labels where that is set."""
+        if self.settings.relabel:
+            self._relabel(index, look)
+        return super().before_stage(index, look)
 
     def stage(self, index: int) -> Stage | None:
         """ACPL's, with rare classes oftener in its draws and one more draw for the consistency term."""
@@ -136,6 +147,22 @@ class ACPLPlus(ACPL):
         self._predicted.lerp_(mean_over(self.context.group, said.mean(dim=0)), 1 - _MEMORY)
         frequency, predicted = (f.clamp(_LEAST, 1 - _LEAST) for f in (self._frequency, self._predicted))
         return align(said, frequency, predicted, self.context.task)
+
+    def _relabel(self, index: int, look: Look) -> None:
+        """New pseudo-labels for the samples of earlier stages: by eq. 6 from the network as it is now, among the
+        nearest samples whose labels were given, since their own old pseudo-labels would vouch for themselves."""
+        pools, group = self.pools, self.context.group
+        if len(pools.pseudo_labelled) == 0:
+            return
+        network = self._network_for_features(look)
+        samples, anchors = look.share(network, pools.pseudo_labelled), look.share(network, pools.given)
+        features = anchors.views.features[:]
+        given = pools.targets(pools.given).to(features.device)
+        found = surroundings(samples.views.features, features, given, self.neighbours(), group)
+        density = self._scaled(found.density)
+        model = samples.views.probabilities[:].to(features.device)
+        labels = self.refined(self._pseudo_labels(index, model, found.labels, density))
+        pools.relabel(group.gather(samples.ids.to(features.device)).cpu(), group.gather(labels).cpu())
 
     def _balanced(self, draw: Draw, index: int) -> Draw:
         factors = repeat_factors(

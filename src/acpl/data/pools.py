@@ -11,8 +11,8 @@ class Pools:
 
     All hold sample ids, ascending, never positions in a list that shrinks. Labelled and unlabelled are disjoint
     and their union never changes; selected is part of unlabelled until ``merge``. A target belongs to an id and,
-    once given, does not change; an unlabelled sample that was never selected has none to be read. ``given`` are
-    the samples whose label came with the data, whatever joins the labelled pool later.
+    once given, stays unless a pseudo-label is given anew; an unlabelled sample that was never selected has none to be
+    read. ``given`` are the samples whose label came with the data, whatever joins the labelled pool later.
     """
 
     def __init__(self, labelled: Tensor, targets: Tensor, unlabelled: Tensor) -> None:
@@ -55,10 +55,24 @@ class Pools:
             raise ValueError("the samples selected before have not been merged")
         if not torch.isin(ids, self.unlabelled).all():
             raise ValueError("only unlabelled samples can be selected")
+        self._pseudo_label(ids, targets)
+        self.selected = ids.sort().values
+
+    @property
+    def pseudo_labelled(self) -> Tensor:
+        """The labelled samples whose label did not come with the data."""
+        return self.labelled[~torch.isin(self.labelled, self.given)]
+
+    def relabel(self, ids: Tensor, targets: Tensor) -> None:
+        """Other pseudo-labels (n, classes) for samples that have one; labels that came with the data stay."""
+        if not torch.isin(ids, self.pseudo_labelled).all():
+            raise ValueError("only pseudo-labelled samples can be labelled anew")
+        self._pseudo_label(ids, targets)
+
+    def _pseudo_label(self, ids: Tensor, targets: Tensor) -> None:
         if not ((targets >= 0) & (targets <= 1)).all():
             raise ValueError("pseudo-labels must lie in [0, 1]")
         self._targets[ids] = targets.float()
-        self.selected = ids.sort().values
 
     def join_anchors(self, ids: Tensor) -> None:
         """D_A ← D_A ∪ ids, which must have been selected."""

@@ -26,7 +26,7 @@ _NOT_COUNTED = (*MAY_CHANGE, "skip_bad")
 _FILES = ("data", "split", "weights")
 # Fields that came after the first results: with these values they change nothing, and those runs are still found.
 _AS_BEFORE = {"looks": "one", "crop_size": None, "phantom_errors": 0.0}
-_SETTINGS_AS_BEFORE = {"neighbours_by": "exact"}
+_SETTINGS_AS_BEFORE = {"neighbours_by": "exact", "relabel": False}
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,14 @@ PAPER = "the paper"
 OFF: dict[str, Any] = {
     "k_share": None,
     "sharpen": 1.0,
+    "relabel": False,
     "balance": 0.0,
     "consistency": 0.0,
     "consistency_in": "stages",
     "labelled_loss": "plain",
 }
 """``acpl-plus`` with nothing added."""
-ON: dict[str, Any] = {"k_share": 0.05, "sharpen": 0.5, "balance": 0.5, "consistency": 1.0}
+ON: dict[str, Any] = {"k_share": 0.05, "sharpen": 0.5, "relabel": True, "balance": 0.5, "consistency": 1.0}
 """Usual values of what it can add, where none were tuned."""
 PAPER_KS, PAPER_LABELLED = (50, 100, 150, 200, 250, 300), 1730
 """The K of the paper's figure, and how many images were labelled there."""
