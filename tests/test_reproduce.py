@@ -19,6 +19,7 @@ from PIL import Image
 from sklearn.metrics import f1_score, recall_score, roc_auc_score
 
 import acpl
+from acpl.data.sources.phantoms import PhantomSource
 from acpl.errors import UserError
 from acpl.experiments.reproduce.keeping import keep, short
 from acpl.experiments.reproduce.names import NAMES
@@ -400,3 +401,28 @@ def test_what_is_kept_does_not_say_where_it_lay(reproduced: Reproduced, place: P
 def test_paths_are_kept_by_their_last_two_parts(tmp_path: Path) -> None:
     assert short(str(tmp_path / "ham" / "labels.csv")) == "ham/labels.csv"
     assert short("phantom-chest") == "phantom-chest"
+
+
+@pytest.mark.slow
+def test_trust_is_how_scikit_learn_ranks_what_was_said_of_the_unlabelled(reproduced: Reproduced) -> None:
+    target = reproduced("trust")
+    found = {(row["row"], row["column"]): row["mean"] for row in rows_of(target)}
+    (run,) = (target / "runs").iterdir()
+    table = pd.read_parquet(run / "stages" / "01.parquet").set_index("id")
+    manifest = PhantomSource("phantom-chest", TINY["phantom_patients"], TINY["size"]).manifest()
+    truth = pd.DataFrame(manifest.labels, index=manifest.ids, columns=manifest.classes).loc[table.index]
+    rows = {"the pool": table.index, "high information": table.index[table["information"] == 2]}
+    weight = table["density"].clip(0, 1)
+    compared = 0
+    for row, some in rows.items():
+        for column in ("model", "neighbours", "informative mixup"):
+            each = []
+            for name in [name for name in manifest.classes if truth.loc[some, name].nunique() == 2]:
+                model, neighbours = table[f"model.{name}"], table[f"neighbours.{name}"]
+                both = weight * model + (1 - weight) * neighbours
+                said = {"model": model, "neighbours": neighbours, "informative mixup": both}[column]
+                each.append(roc_auc_score(truth.loc[some, name], said.loc[some]))
+            if each:
+                assert float(found[row, column]) == pytest.approx(np.mean(each), abs=1e-5)
+                compared += 1
+    assert compared >= 3

@@ -12,6 +12,7 @@ NAMES = {
     "figure-balance": "how common each class is among high- and low-information samples and in the pool",
     "figure-examples": "selected images with their pseudo-labels, green where right, red where wrong",
     "departures": "each departure of the published code alone, and what choosing on the test part is worth",
+    "trust": "how well model, neighbours and both rank unlabelled images of low, medium and high information",
     "beyond": "what goes beyond the paper: each setting of acpl-plus alone, against acpl",
 }
-"""What ``acpl reproduce`` can make, with a line each; the last is not in the paper."""
+"""What ``acpl reproduce`` can make, with a line each; the last two are not in the paper."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from acpl.config import resolve
-from acpl.data.manifest import Manifest, Part
+from acpl.data.manifest import Manifest
 from acpl.engine.training import source_of
 from acpl.evaluation import Resampled, resample
 from acpl.evaluation.means import ratio
@@ -17,6 +17,7 @@ from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import events, split_counts
 from acpl.experiments.reproduce.plan import Planned
 from acpl.experiments.reproduce.scores import score_table, steps_notes
+from acpl.experiments.reproduce.stage_tables import all_reasons, labels_said, stages_of, train_manifest, with_stages
 from acpl.report.paper_plots import Example, Line, bar_plot, example_sheet, line_plot
 from acpl.task import Task
 
@@ -44,7 +45,7 @@ def k_figure(gathered: Gathered) -> Made:
         if len(points) > 1:
             values = [value for _, value in points]
             made.notes.append(f"{row}: best and worst K lie {max(values) - min(values):.2f} AUC × 100 apart.")
-    title = f"AUC over K, {_labels(gathered)} (mean of {gathered.request.seeds} seeds, 95 % over patients)"
+    title = f"AUC over K, {labels_said(gathered)} (mean of {gathered.request.seeds} seeds, 95 % over patients)"
     return replace(made, figure=line_plot(title, lines, "K", "mean test AUC, %"))
 
 
@@ -70,7 +71,7 @@ def size_figure(gathered: Gathered) -> Made:
             points.append((float(stage), float(each.mean())))
             band.append((float(stage), float(each.min()), float(each.max())))
         lines.append(Line(row, points, band))
-    title = f"Labelled and pseudo-labelled images by stage, {_labels(gathered)}"
+    title = f"Labelled and pseudo-labelled images by stage, {labels_said(gathered)}"
     notes = ["Means over seeds ± standard deviation; the bands are the least and the greatest of the seeds."]
     return Made(found, notes, line_plot(title, lines, "stage (0: warm-up)", "images trained on"))
 
@@ -78,10 +79,10 @@ def size_figure(gathered: Gathered) -> Made:
 def balance_figure(gathered: Gathered) -> Made:
     """How common each class is among the samples of high and of low information, and in the whole pool."""
     sides = ("high information", "low information", "the pool")
-    manifest = _train_manifest(gathered)
+    manifest = train_manifest(gathered)
     names, labels = _with_no_finding(manifest)
     shares: dict[str, dict[int, Resampled]] = {side: {} for side in sides}
-    for one in _with_stages(gathered):
+    for one in with_stages(gathered):
         masks = _information(gathered.folder(one), one, manifest)
         for side, mask in zip(sides, masks, strict=True):
             shares[side][one.seed] = _share(labels, mask, manifest, gathered.resamples)
@@ -90,25 +91,24 @@ def balance_figure(gathered: Gathered) -> Made:
         each = {side: {seed: of_class(f, number) for seed, f in own.items()} for side, own in shares.items()}
         for side in sides:
             own, pool = each[side], each["the pool"]
-            found.append(entry(name, side, "share", own, reference=pool, failed=_all_reasons(gathered)))
+            found.append(entry(name, side, "share", own, reference=pool, failed=all_reasons(gathered)))
     bars = {
         side: [100 * one.mean if one.mean is not None else np.nan for one in found if one.column == side]
         for side in sides
     }
-    title = (
-        f"Classes among unlabelled images before stage 1, {_labels(gathered)} (mean of {gathered.request.seeds} seeds)"
-    )
+    seeds = f"mean of {gathered.request.seeds} seeds"
+    title = f"Classes among unlabelled images before stage 1, {labels_said(gathered)} ({seeds})"
     notes = ["True labels of the unlabelled training images, which no method sees; intervals over patients."]
     return Made(found, notes, bar_plot(title, names, bars, "% of the images"))
 
 
 def examples_figure(gathered: Gathered) -> Made:
     """How many pseudo-labels are right in each stage, and some of the first stage's to look at."""
-    manifest = _train_manifest(gathered)
-    runs = _with_stages(gathered)
+    manifest = train_manifest(gathered)
+    runs = with_stages(gathered)
     right: dict[int, dict[int, Resampled]] = {}
     for one in runs:
-        for number, table in enumerate(_stages(gathered.folder(one)), start=1):
+        for number, table in enumerate(stages_of(gathered.folder(one)), start=1):
             chosen = _chosen(table, manifest)
             if len(chosen) == 0:
                 continue
@@ -118,14 +118,14 @@ def examples_figure(gathered: Gathered) -> Made:
             figure = _share(correct[:, None].astype(np.float64), mask, manifest, gathered.resamples)
             right.setdefault(number, {})[one.seed] = figure
     found = [
-        entry(f"stage {number}", "right", "share", right[number], failed=_all_reasons(gathered))
+        entry(f"stage {number}", "right", "share", right[number], failed=all_reasons(gathered))
         for number in sorted(right)
-    ] or [Entry("stage 1", "right", "share", None, failed=_all_reasons(gathered))]
+    ] or [Entry("stage 1", "right", "share", None, failed=all_reasons(gathered))]
     examples: list[Example] = []
     listed = "image,pseudo-label,truth,right\n"
     if runs:
         examples, listed = _examples(gathered, runs[0], manifest)
-    title = f"Pseudo-labels of stage 1, seed 0, drawn at random, {_labels(gathered)}: green right, red wrong"
+    title = f"Pseudo-labels of stage 1, seed 0, drawn at random, {labels_said(gathered)}: green right, red wrong"
     rule = (
         "Right: the most probable class is the true one."
         if manifest.task is Task.MULTI_CLASS
@@ -137,7 +137,7 @@ def examples_figure(gathered: Gathered) -> Made:
 def _examples(gathered: Gathered, one: Planned, manifest: Manifest) -> tuple[list[Example], str]:
     import torch
 
-    table = _stages(gathered.folder(one))[0]
+    table = stages_of(gathered.folder(one))[0]
     chosen = _chosen(table, manifest)
     picked = np.random.default_rng(0).permutation(len(chosen))[:EXAMPLES]
     chosen = chosen.iloc[np.sort(picked)]
@@ -178,32 +178,15 @@ def _pseudo_labels(chosen: pd.DataFrame, manifest: Manifest) -> Floats:
     return chosen[[f"pseudo_label.{name}" for name in manifest.classes]].to_numpy(dtype=np.float64)
 
 
-def _train_manifest(gathered: Gathered) -> Manifest:
-    """The training images whose true labels are known, ids ascending."""
-    parts: tuple[Part, ...] = ("train",)
-    manifest = source_of(gathered.request.shared(gathered.request.fractions[0])).manifest().only(parts)
-    return manifest.keep(manifest.known)
-
-
 def _with_no_finding(manifest: Manifest) -> tuple[list[str], Floats]:
     if manifest.task is Task.MULTI_LABEL and NO_FINDING not in manifest.classes:
         manifest = manifest.with_no_finding()
     return list(manifest.classes), manifest.labels.astype(np.float64)
 
 
-def _with_stages(gathered: Gathered) -> list[Planned]:
-    """The finished cells that selected at least once."""
-    cells = [one for place in gathered.places() for one in gathered.at(*place)]
-    return [one for one in cells if _stages(gathered.folder(one))]
-
-
-def _stages(folder: Path) -> list[pd.DataFrame]:
-    return [pd.read_parquet(file) for file in sorted((folder / "stages").glob("*.parquet"))]
-
-
 def _information(folder: Path, one: Planned, manifest: Manifest) -> tuple[Mask, Mask, Mask]:
     """Which of the manifest's samples were of high and of low information before stage 1, and which in the pool."""
-    table = _stages(folder)[0]
+    table = stages_of(folder)[0]
     table = table[np.isin(table["id"], manifest.ids)]
     rows = np.searchsorted(manifest.ids, table["id"].to_numpy(dtype=np.int64))
     level = table["information"].to_numpy()
@@ -238,11 +221,3 @@ def _sizes(folder: Path) -> list[float]:
 
 def _short(line: str) -> str:
     return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS - 2]}.."
-
-
-def _all_reasons(gathered: Gathered) -> list[str]:
-    return [reason for place in gathered.places() for reason in gathered.reasons(*place)]
-
-
-def _labels(gathered: Gathered) -> str:
-    return f"{100 * gathered.request.fractions[0]:g} % of the labels"

@@ -10,6 +10,7 @@ from acpl.experiments.reproduce.plan import Arm, Ground, Planned, Request
 from acpl.experiments.reproduce.pool_figures import balance_figure, examples_figure, k_figure, size_figure
 from acpl.experiments.reproduce.scores import CEILING, FLOOR, class_table, score_table, sets_table
 from acpl.experiments.reproduce.selection import SNAPSHOTS, departures_table, judge_snapshots
+from acpl.experiments.reproduce.trust import POOL, trust_table
 from acpl.task import Task
 
 CHEST, LESIONS = "chestxray14", "isic2018"
@@ -216,6 +217,7 @@ STUDIES = {
             reference=PAPER,
             prepare=snapshots,
         ),
+        Study("trust", CHEST, (0.02,), acpl_alone, trust_table, reference=POOL),
         Study("beyond", LESIONS, (0.2,), beyond, partial(score_table, reference="acpl"), reference="acpl"),
     )
 }
