@@ -141,7 +141,7 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
     how = [_intervals(gathered)] if any(one.low is not None for one in made.entries) else []
     notes = [*made.notes, *how, f"Beside: {paper.source(study.name)}", *failures]
     # Classes do not compete with each other, nor does what the published code does with what it should have done.
-    beside = [one["row"] for one in entries] if study.name in ("table2", "departures") else study.beside
+    beside = [one["row"] for one in entries] if study.name in ("table2", "departures", "trust") else study.beside
     table = sheets(entries, reference=study.reference, beside=beside)
     data = request.shared(request.fractions[0]).data
     title = f"{study.name}: {NAMES[study.name]}"
