@@ -25,7 +25,7 @@ MAY_KNOW = {
     "cli": LEAVES
     | {"algorithms", "api", "completion", "config", "engine", "experiments", "machine", "options", "report"},
     "__main__": {"cli"},
-    "experiments": LEAVES | {"algorithms", "api", "config", "data", "engine", "evaluation", "report"},
+    "experiments": LEAVES | {"algorithms", "api", "config", "data", "engine", "evaluation", "functional", "report"},
 }
 
 
