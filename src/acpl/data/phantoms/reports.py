@@ -29,8 +29,8 @@ def reported_findings(labels: Labels, patients: Patients, *, wrong: float, seed:
     """
     made_up = wrong * FINDINGS_PREVALENCE / (1 - FINDINGS_PREVALENCE)
     said = labels.copy()
-    for rows, random in _by_patient(patients, seed):
-        mistaken = random.random((rows.stop - rows.start, labels.shape[1])) < np.where(labels[rows], wrong, made_up)
+    for rows, numbers in _by_patient(patients, seed):
+        mistaken = numbers.random((rows.stop - rows.start, labels.shape[1])) < np.where(labels[rows], wrong, made_up)
         said[rows] ^= mistaken
     return said
 
@@ -38,8 +38,8 @@ def reported_findings(labels: Labels, patients: Patients, *, wrong: float, seed:
 def reported_lesions(labels: Labels, patients: Patients, *, wrong: float, seed: int) -> Labels:
     """One-hot labels (images, 7) in which a share ``wrong`` of the lesions is taken for one of its look-alikes."""
     said = labels.copy()
-    for rows, random in _by_patient(patients, seed):
-        for row, (luck, which) in enumerate(random.random((rows.stop - rows.start, 2)), start=rows.start):
+    for rows, numbers in _by_patient(patients, seed):
+        for row, (luck, which) in enumerate(numbers.random((rows.stop - rows.start, 2)), start=rows.start):
             if luck < wrong:
                 resembled = LOOK_ALIKES[int(labels[row].argmax())]
                 said[row] = 0
