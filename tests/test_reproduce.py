@@ -111,7 +111,9 @@ def test_every_name_runs_end_to_end(name: str, reproduced: Reproduced) -> None:
     assert name in text
     assert "Beside: " in text
     assert r"\begin{tabular}" in (target / "table.tex").read_text()
-    for run in json.loads((target / "made.json").read_text())["runs"]:
+    made = json.loads((target / "made.json").read_text())
+    assert not {"data", "images", "cache", "device"} & made["settings"].keys()
+    for run in made["runs"]:
         folder = target / "runs" / run["run"]
         assert json.loads((folder / "split.json").read_text())["checksum"] == run["split"]
         assert {"config.yaml", "evaluation.json", "predictions.csv.gz"} <= {file.name for file in folder.iterdir()}

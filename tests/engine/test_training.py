@@ -176,3 +176,15 @@ def test_training_shows_small_crops_and_judges_whole_images(tmp_path: Path, monk
     monkeypatch.setattr(Classifier, "forward", noting)
     acpl.train(out=tmp_path / "run", **{**TINY, "size": 48, "crop_size": 32})
     assert seen == {(True, 32, 32), (False, 48, 48)}
+
+
+def test_a_network_without_room_for_its_weights_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(self: torch.nn.Module, *where: object, **how: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.nn.Module, "to", no_room)
+    with pytest.raises(acpl.UserError, match="has too little memory for the weights of small"):
+        acpl.train(out=tmp_path / "run", **TINY)
+    assert not (tmp_path / "run").exists()

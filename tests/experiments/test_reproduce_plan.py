@@ -69,14 +69,29 @@ def test_the_device_does_not_make_another_run() -> None:
     assert digest(resolve(precision="32")) != digest(resolve(precision="bf16-mixed"))
 
 
-def test_runs_from_before_there_were_looks_are_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, often, whole = digest(resolve()), digest(resolve(looks="mirrored")), Config.model_dump
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("looks", {"looks": "mirrored"}),
+        ("crop_size", {"crop_size": 32}),
+        ("phantom_errors", {"phantom_errors": 0.1}),
+        ("neighbours_by", {"neighbours_by": "ivf"}),
+        ("relabel", {"relabel": True}),
+    ],
+)
+def test_runs_from_before_there_was_a_field_are_still_found(
+    field: str, other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, changed = digest(resolve(method="acpl-plus")), digest(resolve(method="acpl-plus", **other))
+    whole = Config.model_dump
 
-    def without_looks(self: Config, **how: Any) -> dict[str, Any]:
-        return {name: value for name, value in whole(self, **how).items() if name != "looks"}
+    def without(self: Config, **how: Any) -> dict[str, Any]:
+        values = whole(self, **how)
+        settings = {name: value for name, value in values["settings"].items() if name != field}
+        return {name: value for name, value in values.items() if name != field} | {"settings": settings}
 
-    monkeypatch.setattr(Config, "model_dump", without_looks)
-    assert digest(resolve()) == now != often
+    monkeypatch.setattr(Config, "model_dump", without)
+    assert digest(resolve(method="acpl-plus")) == now != changed
 
 
 def test_all_arms_get_as_many_steps_as_acpl_would_take_at_most() -> None:

@@ -86,7 +86,7 @@ class ACPLPlus(ACPL):
 
     def before_stage(self, index: int, look: Look) -> Record | None:
         """ACPL's, after the samples of earlier stages have got new pseudo-labels where that is set."""
-        if self.settings.relabel:
+        if self.settings.relabel and self._goes_on(index):
             self._relabel(index, look)
         return super().before_stage(index, look)
 

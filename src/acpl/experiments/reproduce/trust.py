@@ -20,7 +20,7 @@ def trust_table(gathered: Gathered) -> Made:
     """AUC of the model's word, the neighbours' mean label and eq. 6 on images of each information set."""
     manifest = train_manifest(gathered)
     found: dict[tuple[str, str], dict[int, Resampled]] = {}
-    sizes: dict[str, list[int]] = {}
+    sets_said: dict[str, list[str]] = {}
     for one in with_stages(gathered):
         table = stages_of(gathered.folder(one))[0]
         table = table[np.isin(table["id"], manifest.ids)]
@@ -28,7 +28,8 @@ def trust_table(gathered: Gathered) -> Made:
         levels = table["information"].to_numpy()
         masks = {f"{name} information": levels == level for level, name in enumerate(_names(sets))}
         for row, mask in {**masks, POOL: np.ones(len(table), dtype=bool)}.items():
-            sizes.setdefault(row, []).append(int(mask.sum()))
+            dense = f"{table['density'].to_numpy()[mask].mean():.2f}" if mask.any() else "none"
+            sets_said.setdefault(row, []).append(f"{int(mask.sum()):,} ({dense})")
             for column, said in _said(table, manifest).items():
                 figure = _ranked(table, manifest, said, mask, gathered.resamples)
                 found.setdefault((row, column), {})[one.seed] = figure
@@ -37,7 +38,7 @@ def trust_table(gathered: Gathered) -> Made:
         for (row, column), seeds in found.items()
     ]
     notes = ["True labels of the unlabelled training images, which no method sees; before stage 1."]
-    notes += [f"Images, {row}: {', '.join(f'{count:,}' for count in counts)}." for row, counts in sizes.items()]
+    notes += [f"Images (mean density), {row}: {', '.join(each)}." for row, each in sets_said.items()]
     return Made(entries, notes)
 
 
