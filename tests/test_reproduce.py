@@ -46,6 +46,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "figure-k": {"ks": [2, 5]},
     "figure-balance": {"seeds": 2},
 }
+LEVELS = ("low", "medium", "high")
 Reproduced = Callable[[str], Path]
 
 
@@ -413,7 +414,8 @@ def test_trust_is_how_scikit_learn_ranks_what_was_said_of_the_unlabelled(reprodu
     table = pd.read_parquet(run / "stages" / "01.parquet").set_index("id")
     manifest = PhantomSource("phantom-chest", TINY["phantom_patients"], TINY["size"]).manifest()
     truth = pd.DataFrame(manifest.labels, index=manifest.ids, columns=manifest.classes).loc[table.index]
-    rows = {"the pool": table.index, "high information": table.index[table["information"] == 2]}
+    rows = {f"{name} information": table.index[table["information"] == n] for n, name in enumerate(LEVELS)}
+    rows["the pool"] = table.index
     weight = table["density"].clip(0, 1)
     compared = 0
     for row, some in rows.items():
@@ -427,4 +429,4 @@ def test_trust_is_how_scikit_learn_ranks_what_was_said_of_the_unlabelled(reprodu
             if each:
                 assert float(found[row, column]) == pytest.approx(np.mean(each), abs=1e-5)
                 compared += 1
-    assert compared >= 3
+    assert compared >= 6

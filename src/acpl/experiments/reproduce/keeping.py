@@ -99,7 +99,7 @@ def compact(predictions: Path) -> bytes:
         values = table[name].astype(float)
         short = values.astype(np.float32)
         if (short.astype(float) == values).all():
-            table[name] = short.map(str)
+            table[name] = [str(value) for value in short.to_numpy()]  # pandas would give each as a float of 64 bits
     return gzip.compress(table.to_csv(index=False).encode(), mtime=0)
 
 
