@@ -201,20 +201,24 @@ def test_where_nothing_would_fit_a_smaller_size_is_advised(tmp_path: Path) -> No
 
 
 def test_a_run_stopped_within_an_epoch_on_the_gpu_goes_on_to_the_same_within_float_noise(tmp_path: Path) -> None:
-    """Deterministic kernels are not asked for, so that sums differ in their last bits."""
+    """Deterministic kernels are not asked for, so sums differ in their last bits: as much as from run to run."""
     settings = {**settings_for("mean-teacher"), "data": "phantom-chest", "dropout": 0.2, "schedule": "cosine"}
-    whole = acpl.train(out=tmp_path / "whole", **settings)
-    go_on: dict[str, Any] = {"out": tmp_path / "cut", **settings}
+    whole, again = (acpl.train(out=tmp_path / name, **settings) for name in ("whole", "again"))
+    cut = tmp_path / "cut"
+    go_on: dict[str, Any] = {"out": cut, **settings}
     stops = 0
-    while not (tmp_path / "cut" / "model.safetensors").exists():
+    while not (cut / "model.safetensors").exists():
         with suppress(Stopped):
             acpl.train(monitor=Stutters(7), **go_on)
-        go_on = {"resume": tmp_path / "cut"}
+        go_on = {"resume": cut}
         stops += 1
     assert stops > 2
-    for one, other in zip(losses_of(whole), losses_of(tmp_path / "cut"), strict=True):
-        assert other == pytest.approx(one, rel=0.02, abs=1e-3)
-    first, second = (load_file(tmp_path / run / "model.safetensors") for run in ("whole", "cut"))
-    for name in first:
-        apart = (first[name].float() - second[name].float()).norm()
-        assert apart <= 0.02 * first[name].float().norm() + 1e-3, name
+    for run in (whole, again, cut):
+        print(run.name, losses_of(run))
+    first = losses_of(whole)[0]  # later epochs drift apart by rounding, which Adam makes much of
+    assert losses_of(cut)[0] == pytest.approx(first, rel=0.002, abs=1e-4)
+    weights = {run.name: all_weights(run) for run in (whole, again, cut)}
+    noise = (weights["whole"] - weights["again"]).norm()
+    apart = (weights["whole"] - weights["cut"]).norm()
+    print("noise", float(noise), "apart", float(apart), "of", float(weights["whole"].norm()))
+    assert apart <= 3 * noise + 1e-4 * weights["whole"].norm()

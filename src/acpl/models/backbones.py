@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from acpl.errors import UserError
 from acpl.models import pretrained
 from acpl.models.classifier import Classifier
+from acpl.models.dense_blocks import join_blocks
 from acpl.models.norms import fuse_norms
 from acpl.settings import unknown
 
@@ -36,12 +37,14 @@ def build_classifier(
     activation: Activation = "relu",
     dropout: float = 0.0,
     weights: str = pretrained.NONE,
+    fused: bool = True,
 ) -> Classifier:
     """A classifier for images of any number of ``channels``.
 
     ``backbone`` is one of ``BACKBONES`` or ``timm:NAME`` where timm is installed. ``weights`` is ``none`` (random,
     from torch's global generator), ``imagenet``, or a file of weights for this backbone. ``leaky-relu`` replaces
-    every ReLU by LeakyReLU(0.1), as the published code does.
+    every ReLU by LeakyReLU(0.1), as the published code does. ``fused=False`` leaves the network as its authors wrote
+    it: the same weights by the same names, slower on a GPU.
     """
     check_backbone(backbone, weights)
     if backbone == "small":
@@ -54,7 +57,9 @@ def build_classifier(
         network, features = _densenet(backbone, channels, weights)
     if activation == "leaky-relu":
         _replace_relu(network, lambda: nn.LeakyReLU(0.1, inplace=True))
-    fuse_norms(network)
+    if fused:
+        fuse_norms(network)
+        join_blocks(network)
     return Classifier(network, features, classes, dropout)
 
 

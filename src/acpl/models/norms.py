@@ -1,7 +1,5 @@
 """Batch norm and the activation after it as one module: one pass over the images less for each, and faster on a GPU."""
 
-from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -10,10 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from acpl.models import norm_passes as passes
 from acpl.models.shared_norms import Together, normalise_together
-
-_PROGRAMS = 512  # that share the rows of a reduction
-_ROWS, _PARTS = 32, 128
 
 
 class NormActivation(nn.BatchNorm2d):
@@ -35,24 +31,13 @@ class NormActivation(nn.BatchNorm2d):
         """(n, channels, height, width) in and out."""
         if self.training and self.processes is not None:
             return activate(normalise_together(self, x, self.processes), self.slope, self.top)
-        if self.training and x.is_cuda and _has_triton():
-            return self._fused(x)
+        if self.training and x.is_cuda and passes.has_triton():
+            return self.by_passes(x)
         return activate(super().forward(x), self.slope, self.top)
 
-    def _fused(self, x: Tensor) -> Tensor:
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        y: Tensor = _NormActivation.apply(  # type: ignore[no-untyped-call]
-            x,
-            self.weight,
-            self.bias,
-            self.running_mean,
-            self.running_var,
-            self.momentum,
-            self.eps,
-            self.slope,
-            self.top,
-        )
+    def by_passes(self, x: Tensor) -> Tensor:
+        """What ``forward`` returns in training, by the passes that are kernels on a GPU."""
+        y: Tensor = _NormActivation.apply(x, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
         return y
 
     def extra_repr(self) -> str:
@@ -103,73 +88,19 @@ def _shape(activation: nn.Module) -> tuple[float, float] | None:
     return None
 
 
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
-
-
 class _NormActivation(torch.autograd.Function):
-    """The kernels' two directions."""
+    """Both directions by passes."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        running_mean: Tensor,
-        running_var: Tensor,
-        momentum: float,
-        eps: float,
-        slope: float,
-        top: float,
-    ) -> Tensor:
-        from acpl.models import norm_kernels as kernels
-
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, norm: NormActivation) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        rows, channels, block, columns, programs, per_program = _layout(x)
-        part = torch.empty(programs, 2, channels, device=x.device)
-        saved = torch.empty(4, channels, device=x.device)
-        y = torch.empty_like(x)
-        kernels.sums[(programs, columns)](x, part, rows, channels, per_program, BLOCK_R=_ROWS, BLOCK_C=block)
-        kernels.statistics[(columns,)](
-            x, part, programs, weight, bias, running_mean, running_var, saved, rows, channels, momentum, eps,
-            BLOCK_P=_PARTS, BLOCK_C=block,
-        )  # fmt: skip
-        kernels.activated[(-(-rows // _ROWS), columns)](
-            x, y, saved, rows, channels, SLOPE=slope, TOP=top, BLOCK_R=_ROWS, BLOCK_C=block
-        )
+        saved = passes.statistics(norm, x, passes.sums(x), passes.fresh_moments(x, x.shape[1]))
         ctx.save_for_backward(x, saved)
-        ctx.shape = slope, top
-        return y
+        ctx.shape = norm.slope, norm.top
+        return passes.activated(x, saved, norm.slope, norm.top)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        from acpl.models import norm_kernels as kernels
-
         x, saved = ctx.saved_tensors
-        slope, top = ctx.shape
-        dy = grads[0].contiguous(memory_format=torch.channels_last)
-        rows, channels, block, columns, programs, per_program = _layout(x)
-        part = torch.empty(programs, 2, channels, device=x.device)
-        totals = torch.empty(2, channels, device=x.device)
-        dx = torch.empty_like(x)
-        kernels.gradient_sums[(programs, columns)](
-            x, dy, saved, part, rows, channels, per_program, SLOPE=slope, TOP=top, BLOCK_R=_ROWS, BLOCK_C=block
-        )
-        kernels.gradient_totals[(columns,)](part, programs, totals, channels, BLOCK_P=_PARTS, BLOCK_C=block)
-        kernels.gradients[(-(-rows // _ROWS), columns)](
-            x, dy, dx, saved, totals, rows, channels, SLOPE=slope, TOP=top, BLOCK_R=_ROWS, BLOCK_C=block
-        )
-        return dx, totals[1], totals[0], None, None, None, None, None, None
-
-
-def _layout(x: Tensor) -> tuple[int, int, int, int, int, int]:
-    """Rows, channels, channels a block, blocks of channels, programs that share the rows, rows of each."""
-    channels = x.shape[1]
-    rows = x.numel() // channels
-    block = 64 if channels % 64 == 0 or channels > 96 else 32
-    columns = -(-channels // block)
-    programs = max(1, min(_PROGRAMS // columns, -(-rows // _ROWS)))
-    per_program = -(-rows // (programs * _ROWS)) * _ROWS
-    return rows, channels, block, columns, -(-rows // per_program), per_program
+        dx, (bias, weight) = passes.gradients(x, grads[0], saved, *ctx.shape)
+        return dx, weight, bias, None
