@@ -79,53 +79,70 @@ class _InOnePlace(torch.autograd.Function):
         ends = list(accumulate([channels, *(layer.conv2.out_channels for layer in layers)]))
         images = x.new_empty(n, ends[-1], height, width).contiguous(memory_format=torch.channels_last)
         moments = passes.fresh_moments(x, ends[-1])
+        filters = _cast([conv.weight for layer in layers for conv in (layer.conv1, layer.conv2)], x.dtype)
         added, start, kept = x.contiguous(memory_format=torch.channels_last), 0, []
         with torch.autocast(x.device.type, enabled=False):
-            for layer, end in zip(layers, ends, strict=False):
-                norm1, conv1, norm2, conv2 = layer
+            for number, ((norm1, conv1, norm2, conv2), end) in enumerate(zip(layers, ends, strict=False)):
                 part = passes.sums(added, copy=images[:, start:end])
                 saved1 = passes.statistics(norm1, images[:, :end], part, moments, known=start)
                 y1 = passes.activated(images[:, :end], saved1, norm1.slope, norm1.top)
-                z = _convolved(y1, conv1)
+                z = F.conv2d(y1, filters[2 * number], None, conv1.stride, conv1.padding)
                 saved2 = passes.statistics(norm2, z, passes.sums(z), passes.fresh_moments(z, z.shape[1]))
                 y2 = passes.activated(z, saved2, norm2.slope, norm2.top)
-                added, start = _convolved(y2, conv2), end
+                added, start = F.conv2d(y2, filters[2 * number + 1], None, conv2.stride, conv2.padding), end
                 kept += [saved1, y1, z, saved2, y2]
-        images[:, start:].copy_(added)
-        ctx.save_for_backward(images, *kept)
+        passes.copied(added, images[:, start:])
+        ctx.save_for_backward(images, *filters, *kept)
         ctx.layers, ctx.ends = layers, ends
         return images
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        images, *kept = ctx.saved_tensors
+        images, *rest = ctx.saved_tensors
+        filters, kept = rest[: 2 * len(ctx.layers)], rest[2 * len(ctx.layers) :]
         gradient = grads[0].clone(memory_format=torch.channels_last)
-        found: list[Tensor] = []
+        of_filters, of_norms = [], []
         for number in reversed(range(len(ctx.layers))):
             norm1, conv1, norm2, conv2 = ctx.layers[number]
             saved1, y1, z, saved2, y2 = kept[5 * number : 5 * number + 5]
             end, beyond = ctx.ends[number : number + 2]
-            dy, weight2 = _convolution_gradients(gradient[:, end:beyond], y2, conv2)
+            mine = gradient[:, end:beyond]
+            dy, weight2 = _convolution_gradients(
+                passes.copied(mine, passes.dense_like(mine)), y2, filters[2 * number + 1], conv2
+            )
             dz, (bias2, scale2) = passes.gradients(z, dy, saved2, norm2.slope, norm2.top)
-            dy, weight1 = _convolution_gradients(dz, y1, conv1)
+            dy, weight1 = _convolution_gradients(dz, y1, filters[2 * number], conv1)
             _, (bias1, scale1) = passes.gradients(
                 images[:, :end], dy, saved1, norm1.slope, norm1.top, add_to=gradient[:, :end]
             )
-            found = [weight1, weight2, scale1, bias1, scale2, bias2, *found]
+            of_filters += [weight2, weight1]
+            of_norms += [bias2, scale2, bias1, scale1]
+        of_filters = _cast(of_filters[::-1], ctx.layers[0].conv1.weight.dtype)
+        of_norms = of_norms[::-1]
+        found = (
+            value
+            for number in range(len(ctx.layers))
+            for value in (*of_filters[2 * number : 2 * number + 2], *of_norms[4 * number : 4 * number + 4])
+        )
         return gradient[:, : ctx.ends[0]], None, *found
 
 
-def _convolved(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    return F.conv2d(x, conv.weight.to(x.dtype), None, conv.stride, conv.padding)
+def _cast(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """All in another precision, at once: one by one a hundred small ones take as long as a large one."""
+    if all(tensor.dtype is dtype for tensor in tensors):
+        return tensors
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    torch._foreach_copy_(copies, tensors)
+    return copies
 
 
-def _convolution_gradients(dy: Tensor, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
+def _convolution_gradients(dy: Tensor, x: Tensor, filters: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
     """Of the input and of the weights."""
     dx, weight, _ = torch.ops.aten.convolution_backward(
-        dy.contiguous(memory_format=torch.channels_last),
+        dy,
         x,
-        conv.weight.to(x.dtype),
+        filters,
         None,
         list(conv.stride),
         list(cast("tuple[int, ...]", conv.padding)),
@@ -135,7 +152,7 @@ def _convolution_gradients(dy: Tensor, x: Tensor, conv: nn.Conv2d) -> tuple[Tens
         1,
         [True, True, False],
     )
-    return dx, weight.to(conv.weight.dtype)
+    return dx, weight
 
 
 class Halved(nn.AvgPool2d):

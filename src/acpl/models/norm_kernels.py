@@ -38,6 +38,17 @@ def sums(
 
 
 @triton.jit
+def copied(x, copy, rows, channels, x_row, copy_row, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
+    """The same values in another's place."""
+    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    column = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    mask = (row < rows)[:, None] & (column < channels)[None, :]
+    wide = row[:, None].to(tl.int64)
+    value = tl.load(x + wide * x_row + column[None, :], mask=mask)
+    tl.store(copy + wide * copy_row + column[None, :], value, mask=mask)
+
+
+@triton.jit
 def _added_up(part, programs, channels, column, inside, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr):
     """Both sums of the columns of a part that has as many channels, over its programs."""
     one = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
@@ -53,8 +64,8 @@ def _added_up(part, programs, channels, column, inside, BLOCK_P: tl.constexpr, B
 
 @triton.jit
 def statistics(
-    x, part, programs, moments, moments_row, known, weight, bias, running_mean, running_var, saved, rows, channels,
-    momentum, eps, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    x, part, programs, moments, moments_row, known, weight, bias, running_mean, running_var, tracked, saved,
+    rows, channels, momentum, eps, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """From sums, or moments where known, to scale, shift, mean and 1 / deviation; the running statistics follow."""
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -76,6 +87,8 @@ def statistics(
     tl.store(saved + channels + column, tl.load(bias + column, mask=inside, other=0.0) - mean * scale, mask=inside)
     tl.store(saved + 2 * channels + column, mean, mask=inside)
     tl.store(saved + 3 * channels + column, inverse, mask=inside)
+    if tl.program_id(0) == 0:
+        tl.store(tracked, tl.load(tracked) + 1)
     old_mean = tl.load(running_mean + column, mask=inside, other=0.0)
     old_var = tl.load(running_var + column, mask=inside, other=0.0)
     unbiased = variance * count / tl.maximum(count - 1.0, 1.0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 _PROGRAMS = 512  # that share the rows of a reduction
-_ROWS, _PARTS = 32, 128
+_ROWS, _PARTS, _COPIED_ROWS = 32, 128, 128
 
 
 @cache
@@ -41,6 +41,19 @@ def sums(x: Tensor, copy: Tensor | None = None) -> Tensor:
     return part
 
 
+def copied(x: Tensor, copy: Tensor) -> Tensor:
+    """The images written to ``copy``; both may be channels of wider ones, which torch's own copies are slow at."""
+    if not x.is_cuda:
+        return copy.copy_(x)
+    from acpl.models import norm_kernels as kernels
+
+    rows, channels, block, columns, _, _ = _layout(x)
+    kernels.copied[(-(-rows // _COPIED_ROWS), columns)](
+        x, copy, rows, channels, _row(x), _row(copy), BLOCK_R=_COPIED_ROWS, BLOCK_C=block
+    )
+    return copy
+
+
 def statistics(norm: nn.BatchNorm2d, x: Tensor, part: Tensor, moments: Tensor, known: int = 0) -> Tensor:
     """``saved`` for what ``norm`` makes of x in training, whose running statistics follow.
 
@@ -52,9 +65,9 @@ def statistics(norm: nn.BatchNorm2d, x: Tensor, part: Tensor, moments: Tensor, k
     assert var is not None
     assert norm.num_batches_tracked is not None
     assert norm.momentum is not None
-    norm.num_batches_tracked.add_(1)
     channels = x.shape[1]
     if not x.is_cuda:
+        norm.num_batches_tracked.add_(1)
         count = x.numel() // channels
         shifted, squares = part.sum(0) / count
         moments[0, known:channels] = _wide(x)[0, known:, 0, 0] + shifted
@@ -69,8 +82,8 @@ def statistics(norm: nn.BatchNorm2d, x: Tensor, part: Tensor, moments: Tensor, k
     saved = torch.empty(4, channels, device=x.device)
     rows, _, block, columns, _, _ = _layout(x)
     kernels.statistics[(columns,)](
-        x, part, part.shape[0], moments, moments.stride(0), known, weight, bias, mean, var, saved, rows, channels,
-        norm.momentum, norm.eps, BLOCK_P=_PARTS, BLOCK_C=block,
+        x, part, part.shape[0], moments, moments.stride(0), known, weight, bias, mean, var,
+        norm.num_batches_tracked, saved, rows, channels, norm.momentum, norm.eps, BLOCK_P=_PARTS, BLOCK_C=block,
     )  # fmt: skip
     return saved
 
@@ -84,7 +97,7 @@ def activated(x: Tensor, saved: Tensor, slope: float, top: float) -> Tensor:
     from acpl.models import norm_kernels as kernels
 
     rows, channels, block, columns, _, _ = _layout(x)
-    y = _dense_like(x)
+    y = dense_like(x)
     kernels.activated[(-(-rows // _ROWS), columns)](
         x, y, saved, rows, channels, _row(x), SLOPE=slope, TOP=top, BLOCK_R=_ROWS, BLOCK_C=block
     )
@@ -115,7 +128,7 @@ def gradients(
         SLOPE=slope, TOP=top, BLOCK_R=_ROWS, BLOCK_C=block,
     )  # fmt: skip
     kernels.gradient_totals[(columns,)](part, programs, totals, channels, BLOCK_P=_PARTS, BLOCK_C=block)
-    dx = _dense_like(x) if add_to is None else add_to
+    dx = dense_like(x) if add_to is None else add_to
     kernels.gradients[(-(-rows // _ROWS), columns)](
         x, dy, dx, saved, totals, rows, channels, _row(x), _row(dx),
         ADD=add_to is not None, SLOPE=slope, TOP=top, BLOCK_R=_ROWS, BLOCK_C=block,
@@ -133,7 +146,8 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _dense_like(x: Tensor) -> Tensor:
+def dense_like(x: Tensor) -> Tensor:
+    """Room for as many values, channels-last and nothing between them."""
     return torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 

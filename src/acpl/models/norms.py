@@ -22,7 +22,7 @@ class NormActivation(nn.BatchNorm2d):
     """Whose parts make up the batch; None: this process has all of it."""
 
     def __init__(self, norm: nn.BatchNorm2d, slope: float = 1.0, top: float = inf) -> None:
-        super().__init__(norm.num_features, norm.eps, norm.momentum)
+        super().__init__(norm.num_features, norm.eps, norm.momentum, device=norm.weight.device)
         self.weight, self.bias = norm.weight, norm.bias
         self.load_state_dict(norm.state_dict())
         self.slope, self.top = slope, top
