@@ -121,7 +121,7 @@ class Config(Section):
     """Which phantoms are drawn; independent of the run's seed, as a data set is."""
     phantom_errors: float = _group("Data", default=0.0, ge=0, le=0.5)
     """Share of the phantoms' findings that the training part's labels miss, with as many made up, as labels from
-    reports do (lesions: that they take for a look-alike); validation and test labels are right."""
+    reports do (lesions: that they take for any other); validation and test labels are right."""
     split_checksum: OptionalText = _group("Labels", default=None)
     """Refuse to train unless the split has this checksum; every run's own is written to its config.yaml."""
 

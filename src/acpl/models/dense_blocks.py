@@ -101,7 +101,7 @@ class _InOnePlace(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         images, *rest = ctx.saved_tensors
         filters, kept = rest[: 2 * len(ctx.layers)], rest[2 * len(ctx.layers) :]
-        gradient = grads[0].clone(memory_format=torch.channels_last)
+        gradient = passes.copied(grads[0].contiguous(memory_format=torch.channels_last), passes.dense_like(images))
         of_filters, of_norms = [], []
         for number in reversed(range(len(ctx.layers))):
             norm1, conv1, norm2, conv2 = ctx.layers[number]
@@ -125,7 +125,8 @@ class _InOnePlace(torch.autograd.Function):
             for number in range(len(ctx.layers))
             for value in (*of_filters[2 * number : 2 * number + 2], *of_norms[4 * number : 4 * number + 4])
         )
-        return gradient[:, : ctx.ends[0]], None, *found
+        first = gradient[:, : ctx.ends[0]]
+        return passes.copied(first, passes.dense_like(first)), None, *found
 
 
 def _cast(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:

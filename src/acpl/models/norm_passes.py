@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 _PROGRAMS = 512  # that share the rows of a reduction
-_ROWS, _PARTS, _COPIED_ROWS = 32, 128, 128
+_ROWS, _COPIED_ROWS = 32, 128
+_FEW: dict[str, int] = {"BLOCK_P": 256, "BLOCK_C": 16, "num_warps": 8}  # for sums of the programs' sums, which are few
 
 
 @cache
@@ -80,10 +81,9 @@ def statistics(norm: nn.BatchNorm2d, x: Tensor, part: Tensor, moments: Tensor, k
     from acpl.models import norm_kernels as kernels
 
     saved = torch.empty(4, channels, device=x.device)
-    rows, _, block, columns, _, _ = _layout(x)
-    kernels.statistics[(columns,)](
+    kernels.statistics[(-(-channels // _FEW["BLOCK_C"]),)](
         x, part, part.shape[0], moments, moments.stride(0), known, weight, bias, mean, var,
-        norm.num_batches_tracked, saved, rows, channels, norm.momentum, norm.eps, BLOCK_P=_PARTS, BLOCK_C=block,
+        norm.num_batches_tracked, saved, x.numel() // channels, channels, norm.momentum, norm.eps, **_FEW,
     )  # fmt: skip
     return saved
 
@@ -127,7 +127,7 @@ def gradients(
         x, dy, saved, part, rows, channels, _row(x), per_program,
         SLOPE=slope, TOP=top, BLOCK_R=_ROWS, BLOCK_C=block,
     )  # fmt: skip
-    kernels.gradient_totals[(columns,)](part, programs, totals, channels, BLOCK_P=_PARTS, BLOCK_C=block)
+    kernels.gradient_totals[(-(-channels // _FEW["BLOCK_C"]),)](part, programs, totals, channels, **_FEW)
     dx = dense_like(x) if add_to is None else add_to
     kernels.gradients[(-(-rows // _ROWS), columns)](
         x, dy, dx, saved, totals, rows, channels, _row(x), _row(dx),

@@ -39,7 +39,7 @@ from acpl.data.phantoms.drawing import (
 
 LESION_CLASSES: tuple[str, ...] = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")
 
-_PREVALENCE = np.array([0.111, 0.669, 0.051, 0.033, 0.110, 0.012, 0.014])
+PREVALENCE = np.array([0.111, 0.669, 0.051, 0.033, 0.110, 0.012, 0.014])
 
 # Mean and spread of each feature's strength by class; a strength below zero is absence.
 # fmt: off
@@ -102,7 +102,7 @@ def lesion_labels(patients: Sequence[int] | range, *, seed: int) -> tuple[NDArra
     numbers = check_patients(patients, seed)
     draws = np.array([np.random.default_rng([seed, _LABELS, p]).random(2) for p in numbers.tolist()]).reshape(-1, 2)
     counts = np.array([images_per_patient(u) for u in draws[:, 0].tolist()], dtype=np.int64)
-    kinds = np.searchsorted(np.cumsum(_PREVALENCE[:-1]), draws[:, 1], side="right")
+    kinds = np.searchsorted(np.cumsum(PREVALENCE[:-1]), draws[:, 1], side="right")
     one_hot = np.eye(len(LESION_CLASSES), dtype=np.uint8)
     return one_hot[np.repeat(kinds, counts)], np.repeat(numbers, counts)
 

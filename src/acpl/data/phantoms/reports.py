@@ -1,7 +1,7 @@
 """What reports say of the phantoms: labels as they are had in numbers, and so with mistakes in them.
 
-Labels that were mined from reports, or given at a glance, miss findings and make others up, and take a lesion for one
-that resembles it. Findings stay as common as they are.
+Labels that were mined from reports, or given at a glance, miss findings and make others up; what a laboratory says of
+one lesion is written down for another. Findings and lesions stay as common as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acpl.data.phantoms.chest_patients import PREVALENCE as FINDINGS_PREVALENCE
-from acpl.data.phantoms.lesions import LESION_CLASSES, LOOK_ALIKES
+from acpl.data.phantoms.lesions import PREVALENCE as LESIONS_PREVALENCE
 
 _REPORTS = 0xC4E5A  # a random stream of its own
 Labels = NDArray[np.uint8]
@@ -36,14 +36,13 @@ def reported_findings(labels: Labels, patients: Patients, *, wrong: float, seed:
 
 
 def reported_lesions(labels: Labels, patients: Patients, *, wrong: float, seed: int) -> Labels:
-    """One-hot labels (images, 7) in which a share ``wrong`` of the lesions is taken for one of its look-alikes."""
+    """One-hot labels (images, 7) of which a share ``wrong`` is that of any lesion, which may be of the same class."""
     said = labels.copy()
+    upto, one_hot = np.cumsum(LESIONS_PREVALENCE[:-1]), np.eye(labels.shape[1], dtype=labels.dtype)
     for rows, numbers in _by_patient(patients, seed):
-        for row, (luck, which) in enumerate(numbers.random((rows.stop - rows.start, 2)), start=rows.start):
-            if luck < wrong:
-                resembled = LOOK_ALIKES[int(labels[row].argmax())]
-                said[row] = 0
-                said[row, LESION_CLASSES.index(resembled[int(which * len(resembled))])] = 1
+        luck, which = numbers.random((2, rows.stop - rows.start))
+        any_lesion = one_hot[np.searchsorted(upto, which, side="right")]
+        said[rows] = np.where((luck < wrong)[:, None], any_lesion, labels[rows])
     return said
 
 
