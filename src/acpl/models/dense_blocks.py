@@ -77,7 +77,9 @@ class _InOnePlace(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, layers: list[_Layer], *weights: Tensor) -> Tensor:
         n, channels, height, width = x.shape
         ends = list(accumulate([channels, *(layer.conv2.out_channels for layer in layers)]))
-        images = x.new_empty(n, ends[-1], height, width).contiguous(memory_format=torch.channels_last)
+        images = torch.empty(
+            (n, ends[-1], height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+        )
         moments = passes.fresh_moments(x, ends[-1])
         filters = _cast([conv.weight for layer in layers for conv in (layer.conv1, layer.conv2)], x.dtype)
         added, start, kept = x.contiguous(memory_format=torch.channels_last), 0, []
