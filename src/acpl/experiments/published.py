@@ -1,23 +1,19 @@
 """What was published on the same data, to stand beside what was measured here."""
 
-import csv
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from math import isclose
+
+from acpl.experiments.reproduce import paper
 
 
 @dataclass(frozen=True)
 class Published:
     """A mean test AUROC in [0, 1] as a paper has it."""
 
-    data: str
-    fraction: float
-    method: str
     auroc: float
     note: str
 
 
+_TABLES = {"chestxray14": "table1", "isic2018": "table3"}
 SOURCE = (
     "Published figures: the tables of Liu et al., CVPR 2022 (ACPL), some taken over there from the methods' papers."
 )
@@ -30,16 +26,8 @@ CHOSEN_ON_TEST = (
 
 def published_figure(data: str, fraction: float, method: str) -> Published | None:
     """What was published for a method on these data and this share of labels, if anything was."""
-    for row in _rows():
-        if (row.data, row.method) == (data, method) and isclose(row.fraction, fraction, abs_tol=1e-6):
-            return row
-    return None
-
-
-@cache
-def _rows() -> tuple[Published, ...]:
-    text = (resources.files("acpl.experiments") / "published.csv").read_text(encoding="utf-8")
-    return tuple(
-        Published(row["data"], float(row["fraction"]), row["method"], float(row["auroc"]) / 100, row["note"])
-        for row in csv.DictReader(text.splitlines())
-    )
+    if data not in _TABLES:
+        return None
+    share = f"{100 * fraction:.4g} %"
+    found = paper.figure(_TABLES[data], method, share)
+    return None if found is None else Published(found, paper.note(_TABLES[data], method, share))

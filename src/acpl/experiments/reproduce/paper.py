@@ -40,5 +40,11 @@ def figure(name: str, row: str, column: str, measure: str = "auroc", *, only_col
     return float(found) if measure in COUNTS else float(found) / 100
 
 
+def note(name: str, row: str, column: str) -> str:
+    """What to know of one figure, if anything."""
+    found = _all()[name].get("notes", {}).get(row, "")
+    return str(found.get(column, "") if isinstance(found, dict) else found)
+
+
 COUNTS = ("stages",)
 """Measures that are numbers of things, not shares."""
