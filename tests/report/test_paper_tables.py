@@ -102,6 +102,9 @@ def test_what_is_right_has_a_green_edge_and_what_is_wrong_a_red_one() -> None:
 def test_without_a_run_a_figure_says_so() -> None:
     assert "no run finished" in line_plot("t", [Line("x", [], [])], "k", "y").svg()
     assert "no run finished" in bar_plot("t", ["a"], {"one": [float("nan")]}, "%").svg()
+    assert bar_plot("t", ["a", "b"], {"one": [1.0, 2.0]}, "%").svg().count("rotate") == 1  # the axis alone
+    names = [f"a long name {number}" for number in range(14)]
+    assert bar_plot("t", names, {"one": [1.0] * 14}, "%").svg().count("rotate") == 15
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (47.2, 48.1), (0, 1300), (-3, 5)])

@@ -73,10 +73,12 @@ def line_plot(title: str, lines: Sequence[Line], across: str, up: str) -> Canvas
 
 
 def bar_plot(title: str, groups: Sequence[str], bars: Mapping[str, Sequence[float]], up: str) -> Canvas:
-    """A group of bars for each name, from 0; what is not finite has no bar."""
-    longest = max((len(name) for name in groups), default=0)
-    below = 24.0 + 5.2 * longest
+    """A group of bars for each name, from 0; what is not finite has no bar. Names stand upright where they must."""
+    longest = 5.2 * max((len(name) for name in groups), default=0)
     width = max(_WIDTH, _LEFT + _RIGHT + 46.0 * len(groups))
+    room = (width - _LEFT - _RIGHT) / max(1, len(groups))
+    lying = 1.3 * longest < room
+    below = 34.0 if lying else 24.0 + longest
     canvas = Canvas(width, _HEIGHT + below - _BOTTOM)
     values = [value for one in bars.values() for value in one if isfinite(value)]
     if not values:
@@ -85,7 +87,6 @@ def bar_plot(title: str, groups: Sequence[str], bars: Mapping[str, Sequence[floa
     base, height = canvas.height - below, canvas.height - below - _TOP
     _frame(canvas, title, up, base, [(base - value / top * height, f"{value:g}") for value in ticks(0, top)])
     canvas.line([(_LEFT, base), (width - _RIGHT, base)])
-    room = (width - _LEFT - _RIGHT) / len(groups)
     each = room * 0.8 / len(bars)
     for place, name in enumerate(groups):
         start = _LEFT + place * room + room * 0.1
@@ -93,7 +94,10 @@ def bar_plot(title: str, groups: Sequence[str], bars: Mapping[str, Sequence[floa
             if isfinite(one[place]):
                 tall = one[place] / top * height
                 canvas.box((start + number * each, base - tall), (each * 0.92, tall), COLOURS[number % len(COLOURS)])
-        canvas.upright_text((start + room * 0.4 + 4, base + 6), name, 11, "end")
+        if lying:
+            canvas.text((start + room * 0.4, base + 18), name, 11, "middle")
+        else:
+            canvas.upright_text((start + room * 0.4 + 4, base + 6), name, 11, "end")
     _legend(canvas, list(bars))
     return canvas
 
