@@ -8,7 +8,7 @@ from monai.networks.nets.densenet import _DenseBlock
 from torch import nn
 
 from acpl.models import build_classifier
-from acpl.models.dense_blocks import DenseBlock, Halved, _Layer, in_one_place, join_blocks, two_by_two
+from acpl.models.dense_blocks import DenseBlock, Halved, in_one_place, join_blocks, layers_of, two_by_two
 from acpl.models.norms import NormActivation, fuse_norms
 from acpl.models.shared_norms import synchronise
 
@@ -24,11 +24,6 @@ def block_of(layers: int, channels: int, growth: int = 32) -> nn.Sequential:
             nn.init.uniform_(module.weight, 0.5, 2.0)
             nn.init.normal_(module.bias)
     return network
-
-
-def parts_of(network: nn.Module) -> list[_Layer]:
-    names = ("norm1", "conv1", "norm2", "conv2")
-    return [_Layer(*(getattr(layer.layers, name) for name in names)) for layer in network[0]]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +53,7 @@ def test_one_place_gives_what_concatenating_gives(
     x = 3 * torch.randn(n, channels, height, width, dtype=torch.float64) + 20 * torch.rand(1, channels, 1, 1)
     dy = torch.randn(n, channels + layers * growth, height, width, dtype=torch.float64)
     one, two = x.clone().requires_grad_(), x.to(device, next(joined.parameters()).dtype).requires_grad_()
-    wanted, found = plain(one), in_one_place(two, parts_of(joined))
+    wanted, found = plain(one), in_one_place(two, layers_of(joined[0]))
     wanted.backward(dy)
     found.backward(dy.to(found))
     room = {"rtol": 1e-9, "atol": 1e-9} if device.type == "cpu" else {"rtol": 2e-2, "atol": 2e-2}
@@ -89,7 +84,7 @@ def test_the_gradient_that_comes_in_is_left_as_it_was() -> None:
     x = torch.randn(2, 8, 4, 4, dtype=torch.float64, requires_grad=True)
     dy = torch.randn(2, 16, 4, 4, dtype=torch.float64).contiguous(memory_format=torch.channels_last)
     before = dy.clone()
-    in_one_place(x, parts_of(network)).backward(dy)
+    in_one_place(x, layers_of(network[0])).backward(dy)
     assert torch.equal(dy, before)
 
 
@@ -106,7 +101,7 @@ def test_half_precision_is_as_close_as_concatenating_in_it(device: torch.device)
     for network, joined in zip(networks, (True, False), strict=True):
         low = x.to(device, torch.bfloat16)
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            y = in_one_place(low, parts_of(network)) if joined else network(low)
+            y = in_one_place(low, layers_of(network[0])) if joined else network(low)
         assert y.dtype is torch.bfloat16
         y.backward(dy.to(y))
         found = torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])

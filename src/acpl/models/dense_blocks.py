@@ -15,8 +15,6 @@ from torch.nn import functional as F
 from acpl.models import norm_passes as passes
 from acpl.models.norms import NormActivation
 
-_LAYER = ("norm1", "conv1", "norm2", "conv2")
-
 
 def join_blocks(network: nn.Module) -> None:
     """Replace the blocks and transitions' pooling of a DenseNet whose norms are ``NormActivation``; names stay."""
@@ -44,10 +42,10 @@ class DenseBlock(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, height, width) to more channels."""
-        parts = [_Layer(*(getattr(layer.layers, name) for name in _LAYER)) for layer in self]
-        alone = all(norm.processes is None for part in parts for norm in (part.norm1, part.norm2))
+        layers = layers_of(self)
+        alone = all(norm.processes is None for layer in layers for norm in (layer.norm1, layer.norm2))
         if self.training and alone and x.is_cuda and passes.has_triton():
-            return in_one_place(x, parts)
+            return in_one_place(x, layers)
         y: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
         return y
 
@@ -62,6 +60,11 @@ class _Layer(NamedTuple):
     def weights(self) -> tuple[Tensor, ...]:
         norms = self.norm1.weight, self.norm1.bias, self.norm2.weight, self.norm2.bias
         return self.conv1.weight, self.conv2.weight, *norms
+
+
+def layers_of(block: nn.Module) -> list[_Layer]:
+    """What each layer of a block is made of, in their order."""
+    return [_Layer(*(getattr(layer.layers, name) for name in _Layer._fields)) for layer in block.children()]
 
 
 def in_one_place(x: Tensor, layers: list[_Layer]) -> Tensor:

@@ -66,7 +66,7 @@ _FEATURES: dict[str, tuple[tuple[float, float], ...]] = {
 }
 # fmt: on
 # Whom a lesion may resemble, three for each class; some twice, for they are the likelier.
-LOOK_ALIKES = (
+_LOOK_ALIKES = (
     ("NV", "NV", "BKL"),
     ("MEL", "BKL", "DF"),
     ("AKIEC", "AKIEC", "BKL"),
@@ -252,7 +252,7 @@ def lesion_scenes(patients: Sequence[int] | range, *, seed: int) -> LesionScenes
 def _features(who: Deck, labels: NDArray[np.uint8]) -> dict[str, Array]:
     """The strength of each feature in the table, (images, 1, 1), drawn from the image's class."""
     kind = labels.argmax(axis=1)
-    others = np.array([[LESION_CLASSES.index(name) for name in names] for names in LOOK_ALIKES])
+    others = np.array([[LESION_CLASSES.index(name) for name in names] for names in _LOOK_ALIKES])
     other = others[kind, (3 * who.uniform(0, 0.999)[:, 0, 0]).astype(np.intp)]
     # Most lesions are typical of their class and few could pass for another: hence the square.
     alike = _MOST_ALIKE * who.uniform() ** 2
