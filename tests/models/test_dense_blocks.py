@@ -110,6 +110,16 @@ def test_half_precision_is_as_close_as_concatenating_in_it(device: torch.device)
     assert off[0] <= 1.3 * off[1] + 1e-3, off
 
 
+def test_images_keep_their_precision_where_others_are_lowered() -> None:
+    network = block_of(2, 8, 4)
+    fuse_norms(network)
+    x = torch.randn(2, 8, 4, 4)
+    wanted = in_one_place(x, layers_of(network[0]))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = in_one_place(x, layers_of(network[0]))
+    assert torch.equal(found, wanted)
+
+
 @pytest.mark.parametrize("backbone", ["densenet121", "densenet169"])
 def test_a_densenet_has_them_and_keeps_its_names(backbone: str) -> None:
     torch.manual_seed(0)
