@@ -1,4 +1,4 @@
-"""From planned cells to their small files under ``results``: what is there is not run again."""
+"""From planned cells to their small files under ``results``: what any table there has is not run again."""
 
 import gzip
 import json
@@ -36,6 +36,10 @@ def run_and_keep(
 
     ``prepare`` is called with each finished run's folder before that.
     """
+    for one in missing_cells(planned, kept):
+        beside = kept_beside(one, kept)
+        if beside is not None:
+            copy_kept(beside, kept / one.cell.name)
     missing = missing_cells(planned, kept)
 
     def keep_finished() -> None:
@@ -59,6 +63,19 @@ def missing_cells(planned: Sequence[Planned], kept: Path) -> list[Planned]:
     """Each cell once, of those that ``results`` does not hold."""
     cells = {one.cell.name: one for one in planned}
     return [one for one in cells.values() if not is_kept(kept / one.cell.name, one.arm.more)]
+
+
+def kept_beside(one: Planned, kept: Path) -> Path | None:
+    """The same run in another table of these results: a name ends in a digest of all that decides what a run does."""
+    others = sorted(kept.parent.parent.glob(f"*/{kept.name}/{one.cell.name}"))
+    return next((run for run in others if is_kept(run, one.arm.more)), None)
+
+
+def copy_kept(run: Path, target: Path) -> None:
+    """All that a table keeps of a run, the file that tells that the others are there last."""
+    last = SMALL[-1]
+    shutil.copytree(run, target, dirs_exist_ok=True, ignore=lambda folder, _: [last] if Path(folder) == run else [])
+    write_whole(target / last, (run / last).read_bytes())
 
 
 def is_kept(folder: Path, more: Sequence[str] = ()) -> bool:

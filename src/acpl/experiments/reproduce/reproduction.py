@@ -13,7 +13,15 @@ from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 from acpl.experiments.reproduce import paper
 from acpl.experiments.reproduce.gathered import Gathered, Made, Study
-from acpl.experiments.reproduce.keeping import events, made_by, missing_cells, run_and_keep, short, split_counts
+from acpl.experiments.reproduce.keeping import (
+    events,
+    kept_beside,
+    made_by,
+    missing_cells,
+    run_and_keep,
+    short,
+    split_counts,
+)
 from acpl.experiments.reproduce.names import NAMES
 from acpl.experiments.reproduce.plan import Planned, Request, plan, read_tuned
 from acpl.experiments.reproduce.studies import STUDIES
@@ -46,8 +54,9 @@ def reproduce(
 
     ``settings`` are fields of :class:`acpl.Config`; without ``data`` or ``preset`` it is the paper's own data.
     ``OUT/NAME`` gets ``table.md``, ``.csv`` and ``.tex``, a figure's ``figure.svg`` and ``.png``, and every run's small
-    files below ``runs``; weights and the rest stay below ``work``. What is there is not run again. ``tuned`` is a YAML
-    file of settings: under ``all`` for every method, under a method's name its own.
+    files below ``runs``; weights and the rest stay below ``work``. What is there is not run again, and a run that
+    another table in ``OUT`` has is copied. ``tuned`` is a YAML file of settings: under ``all`` for every method,
+    under a method's name its own.
     """
     if name not in STUDIES:
         raise unknown("table or figure", name, STUDIES)
@@ -122,8 +131,12 @@ def _tell(planned: Sequence[Planned], kept: Path, work: Path, say: Callable[[str
         cells.setdefault(one.cell.name, []).append(one)
     to_run = 0
     for name, places in cells.items():
-        trained = (work / name / "evaluation.json").exists()
-        state = "kept" if name not in missing else "trained" if trained else "to run"
+        if name not in missing:
+            state = "kept"
+        elif kept_beside(places[-1], kept) is not None:
+            state = "beside"
+        else:
+            state = "trained" if (work / name / "evaluation.json").exists() else "to run"
         to_run += state == "to run"
         where = "; ".join(f"{one.arm.row}, {one.column}" for one in places)
         say(f"{state:8} {name}  ({where}, {places[0].cell.settings['steps']} steps)")
