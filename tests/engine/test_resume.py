@@ -496,6 +496,20 @@ def test_a_second_process_on_the_same_run_is_refused(cut_run: Path) -> None:
         acpl.train(resume=cut_run)
 
 
+def test_what_a_killed_process_needed_for_itself_is_cleared_away_by_who_holds_the_run(tmp_path: Path) -> None:
+    folder, left = RunFolder(tmp_path), tmp_path / ".features-killed"
+    left.mkdir()
+    (left / "features-00000.f32").write_bytes(b"rows")
+    (tmp_path / "features-01.parquet").write_bytes(b"kept")
+    with folder.locked():
+        assert not left.exists()
+        left.mkdir()  # of this process
+        with pytest.raises(acpl.UserError, match="worked on by another process"), folder.locked():
+            pass
+        assert left.exists()
+    assert (tmp_path / "features-01.parquet").exists()
+
+
 def test_a_run_that_trains_is_closed_to_others(tmp_path: Path) -> None:
     class Intruder(Quiet):
         tried = 0

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from acpl.algorithms.contract import StoredViews, Views
+from acpl.engine.run_folder import FEATURES
 
 SHARE = 0.25
 """Of the free memory; what would take more is stored."""
@@ -99,7 +100,7 @@ class RowsWriter:
 
 def stored(batches: Iterable[Views], count: int, beside: Path) -> StoredViews:
     """The first ``count`` rows of many batches' views in files beside a run's; deleted with what is returned."""
-    folder = Path(tempfile.mkdtemp(prefix=".features-", dir=beside))
+    folder = Path(tempfile.mkdtemp(prefix=FEATURES, dir=beside))
     writers: list[RowsWriter] = []
     left = count
     try:

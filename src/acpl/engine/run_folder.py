@@ -59,6 +59,10 @@ class ModelCard:
         return "argmax" if self.task == Task.MULTI_CLASS else [0.5] * len(self.classes)
 
 
+FEATURES = ".features-"
+"""How folders begin that hold what a process needs while it selects, and nobody after it."""
+
+
 class RunFolder:
     """Paths and files of one run."""
 
@@ -99,6 +103,8 @@ class RunFolder:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UserError(f"{self.path} is being worked on by another process") from None
+            for left in self.path.glob(f"{FEATURES}*"):  # by a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
             yield
         finally:
             os.close(folder)
