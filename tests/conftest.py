@@ -8,6 +8,7 @@ import acpl
 
 TINY = {
     "phantom_patients": 60,
+    "phantom_errors": 0.0,
     "size": 32,
     "fraction": 0.3,
     "warmup_epochs": 1,

@@ -27,6 +27,7 @@ from acpl.experiments.reproduce.selection import BY_TEST, BY_VALIDATION, SNAPSHO
 
 TINY: dict[str, Any] = {
     "phantom_patients": 40,
+    "phantom_errors": 0.0,
     "size": 32,
     "batch_size": 8,
     "warmup_epochs": 1,

@@ -27,8 +27,9 @@ from acpl.engine.launching import at_work
 from acpl.engine.run_folder import RunFolder
 
 # eps: with Adam's own, a gradient of 1e-8 would move a weight as far as one of 1, in either direction.
-TINY = {"data": "phantom-chest", "phantom_patients": 60, "size": 32, "fraction": 0.3, "device": "cpu", "dropout": 0.0,
-        "batch_size": 12, "warmup_epochs": 2, "stages": 2, "stage_epochs": 1, "eps": 1e-3}  # fmt: skip
+TINY = {"data": "phantom-chest", "phantom_patients": 60, "phantom_errors": 0.0, "size": 32, "fraction": 0.3,
+        "device": "cpu", "dropout": 0.0, "crop": (0.6, 1.0), "batch_size": 12, "warmup_epochs": 2, "stages": 2,
+        "stage_epochs": 1, "learning_rate": 0.003, "eps": 1e-3}  # fmt: skip
 
 
 SAME = 0.05
