@@ -28,7 +28,7 @@ from acpl.engine.run_folder import RunFolder
 
 # eps: with Adam's own, a gradient of 1e-8 would move a weight as far as one of 1, in either direction.
 TINY = {"data": "phantom-chest", "phantom_patients": 60, "phantom_errors": 0.0, "size": 32, "fraction": 0.3,
-        "device": "cpu", "dropout": 0.0, "crop": (0.6, 1.0), "batch_size": 12, "warmup_epochs": 2, "stages": 2,
+        "device": "cpu", "dropout": 0.0, "batch_size": 12, "warmup_epochs": 2, "stages": 2,
         "stage_epochs": 1, "learning_rate": 0.003, "eps": 1e-3}  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def train(out: Path, stop_at: int | None = None, look_batch: int = 256, **settin
         if (out / "config.yaml").exists():
             acpl.train(resume=out, **settings)
         else:
-            acpl.train(out=out, **{**TINY, **settings})
+            acpl.train(out=out, **{"crop": (0.6, 1.0), **TINY, **settings})
     except acpl.UserError as error:
         said = f"{type(error).__name__}: {error}"
     return {"said": said, **(states[-1] if states else {})}
