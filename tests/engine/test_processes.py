@@ -104,6 +104,8 @@ def train(out: Path, stop_at: int | None = None, look_batch: int = 256, **settin
         if (out / "config.yaml").exists():
             acpl.train(resume=out, **settings)
         else:
+            # not the preset's crops: with those a sample here lies on the border of two information sets, and sums in
+            # another order send it across
             acpl.train(out=out, **{"crop": (0.6, 1.0), **TINY, **settings})
     except acpl.UserError as error:
         said = f"{type(error).__name__}: {error}"

@@ -25,6 +25,9 @@ from acpl.task import Task
 
 __all__ = ["ModelCard", "RunFolder", "write_whole"]
 
+FEATURES = ".features-"
+"""How folders begin that hold what a process needs while it selects, and nobody after it."""
+
 
 @dataclass(frozen=True)
 class ModelCard:
@@ -57,10 +60,6 @@ class ModelCard:
         if isinstance(self.threshold, float):
             return [self.threshold] * len(self.classes)
         return "argmax" if self.task == Task.MULTI_CLASS else [0.5] * len(self.classes)
-
-
-FEATURES = ".features-"
-"""How folders begin that hold what a process needs while it selects, and nobody after it."""
 
 
 class RunFolder:
