@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -10,16 +12,19 @@ import numpy as np
 import pytest
 import yaml
 from rich.console import Console
+from scipy.stats import studentized_range
 
 import acpl
 from acpl.config import resolve
 from acpl.engine.training import source_of
 from acpl.errors import UserError
-from acpl.experiments.cells import Cell
+from acpl.evaluation import Resampled
+from acpl.experiments.cells import Cell, refuse_given_labels
 from acpl.experiments.comparison import notes_on, steps_of, write_tables
+from acpl.experiments.contents import contents
 from acpl.experiments.published import published_figure
-from acpl.experiments.standings import Entry, holm, summarise
-from acpl.experiments.tuning import MOST, candidates, choose
+from acpl.experiments.standings import Entry, simultaneous, summarise
+from acpl.experiments.tuning import MOST, Choice, candidates, choose
 from acpl.report.comparison import comparison_tables
 
 TINY = {
@@ -129,10 +134,80 @@ def test_a_cell_that_fails_is_shown_with_its_reason(tmp_path: Path, monkeypatch:
     assert "in broken" in (tmp_path / "out" / "logs" / "mean-teacher-0.3-0.txt").read_text()
 
 
-def test_holm_by_hand() -> None:
-    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == {"a": 0.03, "c": pytest.approx(0.06), "b": pytest.approx(0.06)}
-    assert holm({"a": 0.9, "b": 0.8}) == {"b": 1.0, "a": 1.0}
-    assert holm({}) == {}
+def shaken(points: np.ndarray, generator: np.random.Generator, resamples: int = 399) -> list[Resampled]:
+    """Figures with errors of one size, and resamples that have the same errors around them."""
+    draws = points + generator.normal(size=(resamples, len(points)))
+    return [Resampled(points[i : i + 1], draws[:, i : i + 1]) for i in range(len(points))]
+
+
+def behind_the_best(points: np.ndarray, generator: np.random.Generator) -> dict[str, float]:
+    figures = shaken(points, generator)
+    best = int(np.argmax(points))
+    return simultaneous(figures, {str(i): one.less(figures[best]) for i, one in enumerate(figures) if i != best})
+
+
+def test_equal_methods_are_seldom_called_behind_the_one_that_came_out_best() -> None:
+    generator = np.random.default_rng(0)
+    false = [min(behind_the_best(generator.normal(size=12), generator).values()) < 0.05 for _ in range(1000)]
+    assert 0.03 < np.mean(false) < 0.08  # by chance 5 %; by the smallest p times eleven, 16 %
+
+
+def test_p_is_small_where_a_method_is_far_behind_and_1_where_it_is_the_same() -> None:
+    generator = np.random.default_rng(1)
+    points = np.array([9.0, 8.9, 0.0])
+    found = behind_the_best(points, generator)
+    assert found["2"] == 1 / 400
+    assert found["1"] > 0.5
+    one, other = shaken(np.array([0.5, 0.5]), generator)
+    assert simultaneous([one, one, other], {"same": one.less(one)}) == {"same": 1.0}
+    assert simultaneous([one], {}) == {}
+
+
+def test_p_is_tukey_s_by_scipy_where_errors_are_normal() -> None:
+    """Among so many methods whose errors are normal and of one known size it is the studentised range's."""
+    points = np.array([3.0, 1.0, 0.5, 0.0, -1.0])
+    found = behind_the_best_of_many(points)
+    for number, p in found.items():
+        range_ = points[0] - points[int(number)]
+        assert p == pytest.approx(studentized_range.sf(range_, len(points), np.inf), abs=0.02)
+
+
+def behind_the_best_of_many(points: np.ndarray) -> dict[str, float]:
+    figures = shaken(points, np.random.default_rng(2), resamples=20_000)
+    return simultaneous(figures, {str(i): figures[i].less(figures[0]) for i in range(1, len(points))})
+
+
+def test_a_cell_of_other_settings_is_refused(tuned: tuple[Path, list[Entry]], tmp_path: Path) -> None:
+    folder, _ = tuned
+    shutil.copytree(folder, tmp_path / "out")
+    again = {"methods": ["supervised", "mixup"], "fractions": [0.3], "seeds": 1, "budget": 2, "tune": 2, "resamples": 5}
+    assert acpl.compare(tmp_path / "out", **again, **TINY)
+    config = tmp_path / "out" / "mixup-0.3-0" / "config.yaml"
+    config.write_text(config.read_text().replace("batch_size: ", "batch_size: 1"))
+    with pytest.raises(UserError, match=r"mixup-0\.3-0 was trained with other settings \(batch_size\)"):
+        acpl.compare(tmp_path / "out", **again, **TINY)
+
+
+def test_a_table_that_was_edited_is_another_comparison(tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("image,a,b\n1.png,1,0\n2.png,0,1\n")
+    before = contents(resolve("images", data=str(table)))
+    shutil.copy(table, tmp_path / "moved.csv")
+    assert contents(resolve("images", data=str(tmp_path / "moved.csv"))) == before
+    table.write_text("image,a,b\n1.png,1,1\n2.png,0,1\n")
+    os.utime(table, (1, 1))
+    assert contents(resolve("images", data=str(table))) != before
+
+
+def test_who_is_labelled_must_follow_from_the_fraction(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="labelled sets how many"):
+        acpl.compare(tmp_path / "out", methods=["supervised"], budget=1, labelled=5, **TINY)
+    assert not (tmp_path / "out").exists()
+    config = resolve(**TINY)
+    manifest = source_of(config).manifest()
+    refuse_given_labels(config, manifest)
+    with pytest.raises(UserError, match="says who is labelled"):
+        refuse_given_labels(config, replace(manifest, table=manifest.table.assign(role="labelled")))
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -218,9 +293,13 @@ def test_the_earlier_of_equal_settings_is_chosen_and_a_failed_one_never(tmp_path
         (tmp_path / cell.name).mkdir(parents=True)
         (tmp_path / cell.name / "evaluation-validation.json").write_text(json.dumps({"auroc": {"mean": figure}}))
     offered = [{}, {"k": 1}, {"k": 2}]
-    assert choose(tmp_path, cells, offered, {}) == {"k": 1}
-    assert choose(tmp_path, cells, offered, {cells[1].name: "no luck"}) == {"k": 2}
-    assert choose(tmp_path, cells, offered, {cell.name: "no luck" for cell in cells}) == {}
+    kept = tmp_path / "tuning" / "x-0.1.json"
+    assert choose(tmp_path, cells, offered, {}) == Choice({"k": 1}, 3)
+    kept.unlink()
+    assert choose(tmp_path, cells, offered, {cell.name: "no luck" for cell in cells}) == Choice({}, 0)
+    assert choose(tmp_path, cells, offered, {cells[1].name: "no luck"}) == Choice({"k": 2}, 2)
+    # The other is better, but what is there was trained with this one.
+    assert choose(tmp_path, cells, offered, {}) == Choice({"k": 2}, 2)
 
 
 def test_the_budget_is_the_same_for_all_or_a_number() -> None:

@@ -343,6 +343,8 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(tmp_path: Path) -> None:
         ("figure-k", {"ks": [0]}, "ks should be at least 1"),
         ("table4", {"ks": [3]}, "ks can be named for figure-k only"),
         ("figure-k", {"fractions": [0.1, 0.2]}, "figure-k shows one fraction, but 2 were named"),
+        ("trust", {"fractions": [0.1, 0.2]}, "trust shows one fraction, but 2 were named"),
+        ("table1", {"labelled": 8}, "labelled sets how many images keep their labels, but here fractions do"),
         ("table4", {"seeds": 0}, "should be at least 1"),
         ("table4", {"tuned": "nowhere.yaml"}, "nowhere.yaml could not be read"),
     ],

@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import TINY
 
 from acpl.engine.run_folder import RunFolder
+from acpl.errors import UserError
 from acpl.experiments import phantoms
 from acpl.experiments.cells import Cell
 from acpl.experiments.phantoms import run_phantoms
@@ -35,6 +36,22 @@ def test_supervised_training_gets_acpl_s_steps_with_its_last_and_with_its_best_e
     said.clear()
     assert run_phantoms(tmp_path, seeds=1, jobs=1, say=said.append, **tiny) == text
     assert said == []  # nothing is run again
+    with pytest.raises(UserError, match=r"acpl-0 was trained with other settings \(learning_rate\)"):
+        run_phantoms(tmp_path, seeds=1, jobs=1, say=said.append, **{**tiny, "learning_rate": 0.5})
+
+
+def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "table.md").write_text("mine")
+    with pytest.raises(UserError, match="is of something else"):
+        run_phantoms(tmp_path, seeds=1, jobs=1, say=print)
+    (tmp_path / "table.md").unlink()
+    thesis = tmp_path / "phantom-chest-acpl-0" / "thesis.doc"
+    thesis.parent.mkdir()
+    thesis.write_text("mine")
+    tiny = {name: value for name, value in TINY.items() if name != "k"}
+    with pytest.raises(RuntimeError, match="acpl-0 exists"):
+        run_phantoms(tmp_path, seeds=1, jobs=1, say=print, **tiny)
+    assert thesis.read_text() == "mine"
 
 
 def test_each_table_has_its_own_baseline_and_each_seed_its_own_steps(

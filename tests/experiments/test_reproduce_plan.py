@@ -64,6 +64,29 @@ def test_a_table_counts_by_what_it_holds_not_by_where_it_is(tmp_path: Path) -> N
     assert digest(resolve(data=str(table), images=tmp_path / "larger.zip")) != names[2]
 
 
+def test_folders_count_by_the_names_and_sizes_in_them(tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("image,a\n1.png,1\n")
+    for place, content in (("raw", "12"), ("moved", "12"), ("clahe", "123")):
+        (tmp_path / place / "images" / "a").mkdir(parents=True)
+        (tmp_path / place / "images" / "a" / "1.png").write_text(content)
+    named = [
+        digest(resolve(data=str(table), images=tmp_path / place / "images")) for place in ("raw", "moved", "clahe")
+    ]
+    assert named[0] == named[1] != named[2]
+    alone = [digest(resolve(data=str(tmp_path / place / "images"))) for place in ("raw", "moved", "clahe")]
+    assert alone[0] == alone[1] != alone[2]
+
+
+def test_a_run_to_start_from_counts_by_its_weights(tmp_path: Path) -> None:
+    named = []
+    for place, content in (("first", "1"), ("moved", "1"), ("again", "2")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "model.safetensors").write_text(content)
+        named.append(digest(resolve(init_from=tmp_path / place)))
+    assert named[0] == named[1] != named[2]
+
+
 def test_the_device_does_not_make_another_run() -> None:
     assert digest(resolve(device="cpu")) == digest(resolve(device="auto"))
     assert digest(resolve(precision="32")) != digest(resolve(precision="bf16-mixed"))
@@ -124,6 +147,16 @@ def test_what_goes_beyond_is_acpl_and_one_setting_more() -> None:
     assert "balance 0.5" in arms
 
 
+def test_what_goes_beyond_has_acpl_s_schedule_whatever_acpl_plus_was_given() -> None:
+    wanted = request(name="beyond", tuned={"acpl": {"stages": 2}, "acpl-plus": {"stages": 9, "warmup_epochs": 3}})
+    arms = {arm.row: arm for arm in STUDIES["beyond"].arms(wanted, CHEST, 0.1)}
+    configs = {row: resolve(**wanted.cell(arm, 0.1, 0, 5).settings) for row, arm in arms.items()}
+    shared = {(config.stages, config.warmup_epochs) for row, config in configs.items() if row != "acpl-plus"}
+    assert {config.stages for row, config in configs.items() if row not in ("supervised", "acpl-plus")} == {2}
+    assert len({pair[1] for pair in shared}) == 1
+    assert (configs["acpl-plus"].stages, configs["acpl-plus"].warmup_epochs) == (9, 3)
+
+
 def test_departures_start_from_the_paper_s_text_whatever_was_tuned() -> None:
     wanted = request(name="departures", tuned={"acpl": {"features_from": "averaged", "true_labels": "apart"}})
     arms = STUDIES["departures"].arms(wanted, CHEST, 0.1)
@@ -136,6 +169,16 @@ def test_departures_start_from_the_paper_s_text_whatever_was_tuned() -> None:
         allowed = {"steps"} if arm.budget != 1 else set(arm.settings)
         assert changed
         assert changed <= allowed
+    best = request(name="departures", tuned={"all": {"keep": "best", "schedule": "cosine"}})
+    again = STUDIES["departures"].arms(best, CHEST, 0.1)
+    assert [arm.row for arm in again] == [arm.row for arm in arms]
+    here = resolve(**best.cell(again[0], 0.1, 0, 5).settings)
+    assert (here.keep, here.schedule) == ("last", "constant")
+    published = {"learning_rate": 0.05, "eps": 0.1, "betas": (0.9, 0.99)}  # what the preset chestxray14 has
+    fewer = STUDIES["departures"].arms(request(name="departures", tuned={"all": published}), CHEST, 0.1)
+    assert {arm.row for arm in arms} - {arm.row for arm in fewer} == {
+        "its optimiser (rate 0.05, eps 0.1, betas 0.9, 0.99)"
+    }
     lesions = Ground(Task.MULTI_CLASS, ("a", "b"), 100, 100)
     assert len(STUDIES["departures"].arms(wanted, lesions, 0.1)) == len(arms) - 1
 
@@ -169,6 +212,22 @@ def test_a_share_of_the_gap_is_how_far_the_way_to_the_ceiling_is_gone() -> None:
     assert found.low == pytest.approx(0.781, abs=1e-3)
     none = entry("m", "c", "auroc", {0: figure(0.8)}, floor={0: figure(0.7)}, ceiling={0: figure(0.7)})
     assert none.share is None
+
+
+def test_a_share_is_over_the_seeds_that_all_three_finished() -> None:
+    floor, ceiling = {0: figure(0.7), 1: figure(0.8)}, {0: figure(0.85), 1: figure(0.95)}
+    found = entry("m", "c", "auroc", {1: figure(0.85)}, floor=floor, ceiling=ceiling)
+    assert found.share == pytest.approx(1 / 3)
+    assert entry("m", "c", "auroc", {2: figure(0.85)}, floor=floor, ceiling=ceiling).share is None
+
+
+def test_a_seed_without_a_figure_takes_nothing_from_the_others() -> None:
+    found = entry("m", "c", "auroc", {0: figure(0.7), 1: figure(0.8), 2: figure(np.nan)})
+    assert found.mean == pytest.approx(0.75)
+    assert (found.seeds, found.failed) == (2, ["seed 2: undefined"])
+    classes = entry("m", "c", "auroc", {0: figure(0.7, 0.5), 1: figure(0.8, np.nan)})
+    assert classes.mean == pytest.approx((0.75 + 0.5) / 2)
+    assert entry("m", "c", "auroc", {0: figure(np.nan)}).mean is None
 
 
 def test_means_are_over_seeds_and_differences_over_those_that_both_finished() -> None:

@@ -28,11 +28,13 @@ def test_one_that_is_killed_takes_no_other_with_it(tmp_path: Path) -> None:
             "killed": partial(signal.raise_signal, signal.SIGKILL),
             "gone": partial(os._exit, 3),
             "unlucky": partial(str, "out of luck"),
+            "wordy": partial(str, "no " * 100_000),  # more than a pipe takes before somebody reads it
             "well": partial(time.sleep, 0),
         },
         tmp_path,
     )
-    assert started == ["killed", "gone", "unlucky", "well"]
+    assert started == ["killed", "gone", "unlucky", "wordy", "well"]
+    assert str(outcome.pop("wordy")).startswith("no no no ")
     assert outcome == {
         "killed": "its process was killed, perhaps for lack of memory",
         "gone": f"its process ended with exit code 3; see {tmp_path / 'logs' / 'gone.txt'}",
@@ -44,7 +46,7 @@ def test_one_that_is_killed_takes_no_other_with_it(tmp_path: Path) -> None:
 def test_what_a_process_prints_goes_to_its_log_and_an_empty_log_goes(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run({"loud": partial(os.system, "echo hello"), "quiet": partial(time.sleep, 0)}, tmp_path, jobs=1)
+    run({"loud": partial(print, "hello", flush=True), "quiet": partial(time.sleep, 0)}, tmp_path, jobs=1)
     assert (tmp_path / "logs" / "loud.txt").read_text() == "hello\n"
     assert not (tmp_path / "logs" / "quiet.txt").exists()
     assert capfd.readouterr().out == ""

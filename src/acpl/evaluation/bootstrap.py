@@ -92,6 +92,12 @@ class Resampled:
             plain.point, float(low[0]), float(high[0]), ClassIntervals(each.point, lows, highs, each.undefined)
         )
 
+    def less(self, other: "Resampled") -> "Resampled":
+        """The difference to another figure of the same images, groups, seed and resamples, in each of these."""
+        if self.draws.shape != other.draws.shape:
+            raise ValueError(f"draws have shapes {self.draws.shape} and {other.draws.shape}; they must be the same")
+        return Resampled(self.point - other.point, self.draws - other.draws)
+
     def minus(self, other: "Resampled", level: float = 0.95) -> PairedDifference:
         """This figure less another's of the same images, groups, seed and resamples.
 
@@ -99,9 +105,7 @@ class Resampled:
         (min(#{difference ≤ 0}, #{difference ≥ 0}) + 1) / (#resamples + 1), at most 1. So it is never 0, it is 1
         for equal figures, and the interval excludes 0 wherever p < 1 − level. NaN where no class is defined.
         """
-        if self.draws.shape != other.draws.shape:
-            raise ValueError(f"draws have shapes {self.draws.shape} and {other.draws.shape}; they must be the same")
-        difference = Resampled(self.point - other.point, self.draws - other.draws)
+        difference = self.less(other)
         found = difference.interval(level)
         p = _p_value(defined_mean(difference.draws))
         return PairedDifference(found.point, found.low, found.high, p, found.per_class)

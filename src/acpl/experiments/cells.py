@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from acpl.config import Config, resolve
+from acpl.data.manifest import Manifest
 from acpl.duration import duration
+from acpl.engine.run_folder import RunFolder
 from acpl.engine.stopping import Stopped
+from acpl.engine.training import MAY_CHANGE
 from acpl.errors import UserError
 from acpl.experiments.side_by_side import results
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 LOGS = "logs"
 """Below the table's folder: what a cell's process printed, and the whole of an error."""
+_PLACES = (*MAY_CHANGE, "skip_bad", "split_checksum", "data", "images", "split", "weights", "init_from")
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,13 @@ def run_cells(
 ) -> dict[str, str]:
     """Train and evaluate every cell that is not there yet, ``jobs`` at a time with the cores shared out.
 
-    A cell that an earlier stop cut short goes on where it was. With ``keep_going`` a cell that fails does not
-    stop the others: the reasons are returned by the cells' names. ``board`` is told of every start and end.
+    A cell that an earlier stop cut short goes on where it was; one that was trained with other settings is refused.
+    With ``keep_going`` a cell that fails does not stop the others: the reasons are returned by the cells' names.
+    ``board`` is told of every start and end.
     """
     from acpl.experiments.progress import Board
 
+    refuse_others(cells, folder)
     waiting = [cell for cell in cells if not is_done(folder, cell)]
     board = board or Board(cells, folder, jobs)
     failed: dict[str, str] = {}
@@ -71,6 +77,33 @@ def run_cells(
         about = "" if left is None else f"  (about {duration(left)} left)"
         say(f"{number} of {total}  {cell.name}: {figure}{about}")
     return failed
+
+
+def refuse_given_labels(config: Config, manifest: Manifest) -> None:
+    """Who is labelled must follow from the fraction: else all fractions, and all labels, would be the same few."""
+    if config.labelled is not None:
+        raise UserError("labelled sets how many images keep their labels, but here fractions do")
+    if "role" in manifest.table:
+        raise UserError(
+            f"{config.split or config.data} says who is labelled, but here fractions do; leave its column 'role' out"
+        )
+
+
+def refuse_others(cells: Sequence[Cell], folder: Path) -> None:
+    """A cell is known by its name; what lies there may have been trained with settings that have changed since.
+
+    Where its files lie is not compared: they may have been moved.
+    """
+    for cell in cells:
+        target = folder / cell.name
+        if not (target / "config.yaml").exists():
+            continue
+        old, new = RunFolder(target).config().model_dump(), resolve(**cell.settings).model_dump()
+        wrong = [name for name in new if name not in _PLACES and old[name] != new[name]]
+        if wrong:
+            own = [name for name in new["settings"] if old["settings"].get(name) != new["settings"][name]]
+            names = ", ".join(own if wrong == ["settings"] and own else wrong)
+            raise UserError(f"{target} was trained with other settings ({names}); choose another --out")
 
 
 def is_done(folder: Path, cell: Cell) -> bool:
@@ -148,7 +181,6 @@ def _train(target: Path, settings: dict[str, Any]) -> None:
     if (target / "model.safetensors").exists():
         return
     if (target / "config.yaml").exists():
-        api.train(resume=target)
+        api.train(resume=target, **{name: settings[name] for name in MAY_CHANGE if name in settings})
         return
-    shutil.rmtree(target, ignore_errors=True)
     api.train(out=target, **settings)

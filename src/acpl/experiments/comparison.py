@@ -19,11 +19,12 @@ from acpl.engine.training import source_of
 from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 from acpl.experiments.about import Account, sentence
-from acpl.experiments.cells import Cell
+from acpl.experiments.cells import Cell, refuse_given_labels
+from acpl.experiments.contents import contents
 from acpl.experiments.jobs import choose_jobs
 from acpl.experiments.published import CHOSEN_ON_TEST, SOURCE
 from acpl.experiments.standings import Entry, summarise
-from acpl.experiments.tuning import Settings, candidates, choose, tuning_cells
+from acpl.experiments.tuning import AS_IT_STANDS, Choice, Settings, candidates, choose, tuning_cells
 from acpl.experiments.watched import WatchedRuns
 from acpl.report.comparison import as_csv, as_latex, as_markdown
 
@@ -71,6 +72,7 @@ def compare(
     offered = {method: candidates(method, tune) for method in chosen_methods}
     config = _checked(offered, fractions, settings)
     manifest = source_of(config).manifest()
+    refuse_given_labels(config, manifest)
     if tune > 1 and not ((manifest.table["part"] == "validation").to_numpy() & manifest.known).any():
         raise UserError(f"tune chooses on the validation part, but {config.data} has none")
     budgets = {fraction: steps_of(budget, fraction, settings, manifest) for fraction in fractions}
@@ -80,6 +82,7 @@ def compare(
         "seeds": seeds,
         **({"candidates": offered} if tune > 1 else {}),
         **settings,
+        "contents": contents(config),
     }
     _keep_to(folder, plan)
     total = len(chosen_methods) * len(fractions) * (seeds + (tune if tune > 1 else 0))
@@ -96,7 +99,7 @@ def compare(
     say(title)
     run = WatchedRuns(folder, jobs, say, console, Account(folder, command=command, jobs=jobs, data=config.data))
 
-    best: dict[tuple[float, str], Settings] = {}
+    best: dict[tuple[float, str], Choice] = {}
     if tune > 1:
         trials = {
             (fraction, method): tuning_cells(
@@ -116,7 +119,7 @@ def compare(
             f"{method}-{fraction:g}-{seed}",
             {
                 **settings,
-                **best.get((fraction, method), {}),
+                **best.get((fraction, method), AS_IT_STANDS).settings,
                 "method": method,
                 "fraction": fraction,
                 "seed": seed,
@@ -132,9 +135,9 @@ def compare(
     with run.busy("resampling patients"):
         for fraction in fractions:
             own_cells = {method: [cells[seed, fraction, method] for seed in range(seeds)] for method in chosen_methods}
-            chosen = {method: best.get((fraction, method), {}) for method in chosen_methods}
+            chosen = {method: best.get((fraction, method), AS_IT_STANDS) for method in chosen_methods}
             entries += summarise(
-                folder, fraction, own_cells, failed, resamples=resamples, data=config.data, chosen=chosen, tried=tune
+                folder, fraction, own_cells, failed, resamples=resamples, data=config.data, chosen=chosen
             )
     write_tables(folder, entries, run.account.write(run.ended))
     return entries

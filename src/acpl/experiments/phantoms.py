@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from acpl.engine.judging import compare_runs
+from acpl.errors import UserError
 from acpl.experiments.cells import Cell, gradient_steps, read_evaluation, run_cells
 
 DATA = ("phantom-chest", "phantom-lesions")
@@ -38,6 +39,9 @@ def run_phantoms(folder: Path, *, seeds: int, jobs: int, say: Callable[[str], No
     numbers = range(seeds)
     acpl = {(data, seed): _cell(data, "acpl", seed, common) for data in DATA for seed in numbers}
     low = {seed: _cell(DATA[0], "acpl", seed, {**common, "select": "low"}, "-low") for seed in numbers}
+    table = folder / "table.md"
+    if table.exists() and not any((folder / cell.name).exists() for cell in acpl.values()):
+        raise UserError(f"{table} is of something else; choose another --out, nothing is ever written over")
     run_cells([*acpl.values(), *low.values()], folder, jobs=jobs, say=say)
     same = {key: {**common, "steps": gradient_steps(folder, cell)} for key, cell in acpl.items()}
     supervised = {key: _cell(key[0], "supervised", key[1], steps) for key, steps in same.items()}
@@ -55,7 +59,7 @@ def run_phantoms(folder: Path, *, seeds: int, jobs: int, say: Callable[[str], No
         + _table(ablation, "ACPL, low information")
         + "\n"
     )
-    (folder / "table.md").write_text(text, encoding="utf-8")
+    table.write_text(text, encoding="utf-8")
     return text
 
 

@@ -24,6 +24,8 @@ class _Running(NamedTuple):
 
 _SPAWN = get_context("spawn")  # a fork would copy the locks of torch's threads, and cannot use a GPU
 _STOPS = (signal.SIGINT, signal.SIGTERM)
+_LONGEST = 2000
+"""Characters of a reason: it is read when its process has ended, so it must fit into the pipe."""
 
 
 def results(
@@ -122,7 +124,8 @@ def _in_child(mouth: Connection, work: Work, log: Path) -> None:
         sys.stderr.flush()
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    mouth.send(work())
+    reason = work()
+    mouth.send(None if reason is None else reason[:_LONGEST])
 
 
 def _die_with_parent() -> None:

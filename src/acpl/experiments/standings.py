@@ -2,7 +2,7 @@
 
 Means are over seeds; intervals and paired differences are bootstraps over the patients of the one test part that all
 share, of the mean over seeds, so they speak of these trainings on other patients; ``spread`` is the standard deviation
-between seeds. The p-values against the best are Holm's, over all comparisons at one fraction.
+between seeds. The p-values against the best know that there were many comparisons, and that the best was found by them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,11 @@ import numpy as np
 
 from acpl.engine.judging import resampled_auroc
 from acpl.errors import UserError
-from acpl.evaluation import Resampled
+from acpl.evaluation import Resampled, defined_mean
+from acpl.evaluation.means import ratio
 from acpl.experiments.cells import Cell, last_epoch
 from acpl.experiments.published import published_figure
+from acpl.experiments.tuning import AS_IT_STANDS, Choice
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,7 @@ def summarise(
     *,
     resamples: int,
     data: str = "",
-    chosen: Mapping[str, Mapping[str, Any]] | None = None,
-    tried: int = 1,
+    chosen: Mapping[str, Choice] | None = None,
 ) -> list[Entry]:
     """The entries of one fraction, best first; methods of which every cell failed come last.
 
@@ -85,8 +86,8 @@ def summarise(
         common = sorted(set(figures[method]) & set(figures[order[0]]))
         if common:
             one, best = (_mean([figures[name][seed] for seed in common]) for name in (method, order[0]))
-            differences[method] = one.minus(best)
-    corrected = holm({method: difference.p for method, difference in differences.items()})
+            differences[method] = one.less(best)
+    corrected = simultaneous(list(means.values()), differences)
     entries = []
     for method in [*order, *(name for name in cells if name not in means)]:
         reasons = [f"seed {seed}: {failed[c.name]}" for seed, c in enumerate(cells[method]) if c.name in failed]
@@ -94,7 +95,8 @@ def summarise(
         interval = means[method].interval() if method in means else None
         points = [figure.interval().point for figure in figures.get(method, {}).values()]
         last = [last_epoch(folder, cell) for cell in done]
-        behind = differences.get(method)
+        behind = differences[method].interval() if method in differences else None
+        choice = (chosen or {}).get(method, AS_IT_STANDS)
         paper = published_figure(data, fraction, method)
         entries.append(
             Entry(
@@ -112,8 +114,8 @@ def summarise(
                 seeds=len(cells[method]),
                 finished=len(done),
                 failed=reasons,
-                chosen=dict((chosen or {}).get(method, {})),
-                tried=tried,
+                chosen=dict(choice.settings),
+                tried=choice.tried,
                 published=None if paper is None else paper.auroc,
                 note="" if paper is None else paper.note,
                 **{
@@ -125,14 +127,27 @@ def summarise(
     return entries
 
 
-def holm(p: dict[str, float]) -> dict[str, float]:
-    """Holm's correction for many comparisons: the smallest p times their number, the next times one less, …"""
-    corrected: dict[str, float] = {}
-    least = 0.0
-    for place, (name, value) in enumerate(sorted(p.items(), key=lambda item: item[1])):
-        least = max(least, min(1.0, (len(p) - place) * value))
-        corrected[name] = least
-    return corrected
+def simultaneous(means: Sequence[Resampled], differences: Mapping[str, Resampled]) -> dict[str, float]:
+    """p of each difference to the best, as if all pairs had been compared.
+
+    The best is the greatest of many figures, and stands out where all are alike. So a difference, in its standard
+    errors, is set against the largest among all pairs in resamples whose true differences are 0 (Tukey's way, with the
+    bootstrap for a distribution): the chance that any of several equal methods is called behind is that of p. Never
+    0; 1 where there is no difference in any resample.
+    """
+    point = np.array([defined_mean(mean.point) for mean in means])
+    draws = np.stack([defined_mean(mean.draws) for mean in means], axis=1)  # (resamples, methods)
+    one, other = np.triu_indices(len(means), 1)
+    each = draws[:, one] - draws[:, other]
+    shaken = ratio(np.abs(each - (point[one] - point[other])), np.nanstd(each, axis=0, ddof=1))
+    largest = np.nanmax(shaken, axis=1, initial=0.0)
+    found = {}
+    for name, difference in differences.items():
+        spread = np.nanstd(defined_mean(difference.draws), ddof=1)
+        distance = abs(float(defined_mean(difference.point)))
+        at_least = largest >= distance / spread if spread > 0 else np.full(len(largest), distance == 0)
+        found[name] = (int(at_least.sum()) + 1) / (len(largest) + 1)
+    return found
 
 
 def _mean(figures: Sequence[Resampled]) -> Resampled:

@@ -8,6 +8,7 @@ package that declares no ``tuning`` of its own, varies the weight decay, which a
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,24 @@ MOST = 1 + len(SHARED)
 """As many as every method has."""
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a method is given."""
+
+    settings: Settings
+    tried: int
+    """Among how many that could be judged."""
+
+    @classmethod
+    def of(cls, record: Sequence[Mapping[str, Any]]) -> "Choice":
+        """As it is kept in a file."""
+        tried = sum(row["validation_auroc"] is not None for row in record)
+        return cls(next(row["settings"] for row in record if row["chosen"]), tried)
+
+
+AS_IT_STANDS = Choice({}, 1)
+
+
 def candidates(method: str, count: int) -> list[Settings]:
     """The first ``count`` settings that a method may be given; the first is empty, the method as it stands."""
     if not 1 <= count <= MOST:
@@ -68,11 +87,15 @@ def tuning_cells(method: str, fraction: float, offered: Sequence[Settings], sett
     ]
 
 
-def choose(folder: Path, cells: Sequence[Cell], offered: Sequence[Settings], failed: Mapping[str, str]) -> Settings:
+def choose(folder: Path, cells: Sequence[Cell], offered: Sequence[Settings], failed: Mapping[str, str]) -> Choice:
     """The candidate that is best on validation, the earlier of equals; what was found is kept in ``NAME.json``.
 
-    Where all failed it is the method as it stands, which will then fail in sight of all.
+    What was chosen once stays chosen, for runs have been trained with it: a candidate that failed then and is done now
+    comes too late. Where all failed it is the method as it stands, which will then fail in sight of all.
     """
+    file = folder / f"{cells[0].name.rsplit('-', 1)[0]}.json"
+    if file.exists() and (before := Choice.of(json.loads(file.read_text(encoding="utf-8")))).tried:
+        return before
     figures = [
         read_evaluation(folder, cell)["auroc"]["mean"] if is_done(folder, cell) and cell.name not in failed else None
         for cell in cells
@@ -82,6 +105,5 @@ def choose(folder: Path, cells: Sequence[Cell], offered: Sequence[Settings], fai
         {"settings": dict(extra), "validation_auroc": figure, "failed": failed.get(cell.name), "chosen": place == best}
         for place, (cell, extra, figure) in enumerate(zip(cells, offered, figures, strict=True))
     ]
-    name = cells[0].name.rsplit("-", 1)[0]
-    write_whole(folder / f"{name}.json", (json.dumps(record, indent=2) + "\n").encode())
-    return offered[best]
+    write_whole(file, (json.dumps(record, indent=2) + "\n").encode())
+    return Choice.of(record)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acpl.experiments.about import Account
-from acpl.experiments.cells import Cell, is_done, run_cells
+from acpl.experiments.cells import Cell, is_done, refuse_others, run_cells
 from acpl.experiments.progress import Board
 from acpl.report.live import live_table
 
@@ -26,6 +26,7 @@ class WatchedRuns:
 
     def __call__(self, cells: Sequence[Cell], title: str) -> dict[str, str]:
         """Why cells failed, by their names."""
+        refuse_others(cells, self.folder)
         board = Board(cells, self.folder, self.jobs)
         if all(is_done(self.folder, cell) for cell in cells):
             return {}

@@ -66,7 +66,7 @@ def write_comparison(folder: Path) -> Path:
         "side_by_side.html",
         title=f"{len(order)} methods compared",
         lead="Mean test AUROC over seeds. Every method has the same splits, network and gradient steps. Intervals and "
-        "paired differences to the best are bootstraps over the patients of the test part; p-values are Holm's.",
+        "paired differences to the best are bootstraps over the patients of the test part; p allows for all pairs.",
         blocks=[_block(share, [entry for entry in entries if entry["fraction"] == share]) for share in fractions],
         classes=None,
         curves=_curves({method: runs[method] for method in order if method in runs}),

@@ -93,6 +93,9 @@ def entry(
     failed: Sequence[str] = (),
 ) -> Entry:
     """Summarise a figure over its seeds; None throughout where no seed finished."""
+    undefined = [seed for seed, figure in figures.items() if np.isnan(defined_mean(figure.point))]
+    failed = [*failed, *(f"seed {seed}: undefined" for seed in undefined)]
+    figures = {seed: figure for seed, figure in figures.items() if seed not in undefined}
     if not figures:
         return Entry(row, column, measure, None, paper=paper, failed=list(failed))
     whole = _mean(figures).interval()
@@ -132,10 +135,11 @@ def _difference(figures: Seeds, reference: Seeds | None) -> tuple[float | None, 
 def _share(
     figures: Seeds, floor: Seeds | None, ceiling: Seeds | None
 ) -> tuple[float | None, float | None, float | None]:
-    """Where the ceiling is not clearly above the floor there is no gap to have a share of."""
-    if not floor or not ceiling:
+    """Over the seeds that all three finished; without a gap that is clearly one there is no share of it."""
+    common = sorted(set(figures) & set(floor or {}) & set(ceiling or {}))
+    if floor is None or ceiling is None or not common:
         return None, None, None
-    value, bottom, top = (_mean(side) for side in (figures, floor, ceiling))
+    value, bottom, top = (_mean({seed: side[seed] for seed in common}) for side in (figures, floor, ceiling))
     if not top.minus(bottom).low > 0:
         return None, None, None
     point = _ratio(value.point[None], bottom.point[None], top.point[None])[0]
@@ -151,8 +155,11 @@ def _ratio(value: Floats, bottom: Floats, top: Floats) -> Floats:
 
 
 def _mean(figures: Seeds) -> Resampled:
-    found = list(figures.values())
-    return Resampled(np.mean([f.point for f in found], axis=0), np.mean([f.draws for f in found], axis=0))
+    """A class that some seeds do not have is a mean over the others."""
+    points, draws = (
+        np.stack(side, axis=-1) for side in zip(*((f.point, f.draws) for f in figures.values()), strict=True)
+    )
+    return Resampled(defined_mean(points), defined_mean(draws))
 
 
 def _number(value: float) -> float | None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,16 @@ from acpl.algorithms.contract import Schedule
 from acpl.config import Config, resolve
 from acpl.engine.training import MAY_CHANGE, source_of
 from acpl.errors import UserError
-from acpl.experiments.cells import Cell
+from acpl.experiments.cells import Cell, refuse_given_labels
+from acpl.experiments.contents import contents
 from acpl.settings import read_yaml
 from acpl.task import Task
 
 SCHEDULE = ("warmup_epochs", "stages", "stage_epochs")
 """Fields of ``Config`` that a method may be tuned by: how the steps that all are given are shared out."""
 EVERYBODY = "all"
-# Where a run is done does not make it another run: files count by what they hold, images by their path's last name.
+# Where a run is done does not make it another run: files count by what they hold, a zip of images by its name.
 _NOT_COUNTED = (*MAY_CHANGE, "skip_bad")
-_FILES = ("data", "split", "weights")
 # Fields that came after the first results: with these values they change nothing, and those runs are still found.
 _AS_BEFORE = {"looks": "one", "crop_size": None, "phantom_errors": 0.0}
 _SETTINGS_AS_BEFORE = {"neighbours_by": "exact", "relabel": False}
@@ -81,7 +80,9 @@ class Request:
 
     def ground(self) -> Ground:
         """The data's table; no image is opened."""
-        manifest = source_of(self.shared(self.fractions[0])).manifest()
+        shared = self.shared(self.fractions[0])
+        manifest = source_of(shared).manifest()
+        refuse_given_labels(shared, manifest)
         train = (manifest.table["part"] == "train").to_numpy()
         return Ground(manifest.task, manifest.classes, int(train.sum()), int((train & manifest.known).sum()))
 
@@ -138,16 +139,8 @@ def digest(config: Config) -> str:
         for key in [key for key, value in before.items() if key in some and some[key] == value]:
             del some[key]
     values["images"] = Path(values["images"]).name if values["images"] else None
-    for key in _FILES:
-        path = Path(str(values[key]))
-        if path.is_file():
-            values[key] = _content(path, path.stat().st_mtime_ns)
+    values |= contents(config)
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
-
-
-@cache
-def _content(path: Path, changed: int) -> str:
-    return sha256(path.read_bytes()).hexdigest()
 
 
 def read_tuned(file: Path | None) -> dict[str, dict[str, Any]]:

@@ -11,9 +11,10 @@ from acpl.experiments.reproduce.plan import Planned
 
 
 def train_manifest(gathered: Gathered) -> Manifest:
-    """The training images whose true labels are known, ids ascending."""
+    """The training images whose true labels are known, ids ascending; of phantoms those are known without mistakes."""
     parts: tuple[Part, ...] = ("train",)
-    manifest = source_of(gathered.request.shared(gathered.request.fractions[0])).manifest().only(parts)
+    shared = gathered.request.shared(gathered.request.fractions[0]).model_copy(update={"phantom_errors": 0.0})
+    manifest = source_of(shared).manifest().only(parts)
     return manifest.keep(manifest.known)
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from acpl import algorithms
+from acpl.config import Config
 from acpl.experiments.reproduce.gathered import Study
-from acpl.experiments.reproduce.plan import Arm, Ground, Planned, Request
+from acpl.experiments.reproduce.plan import SCHEDULE, Arm, Ground, Planned, Request
 from acpl.experiments.reproduce.pool_figures import balance_figure, examples_figure, k_figure, size_figure
 from acpl.experiments.reproduce.scores import CEILING, FLOOR, class_table, score_table, sets_table
 from acpl.experiments.reproduce.selection import SNAPSHOTS, departures_table, judge_snapshots
@@ -118,6 +119,8 @@ def departures(request: Request, ground: Ground, fraction: float) -> list[Arm]:
     }
     if ground.task is Task.MULTI_LABEL:
         rows["a 15th output, No Finding"] = {"normal_output": True}
+    here = {**request.shared(fraction).model_dump(), **_paper_text()}
+    rows = {row: own for row, own in rows.items() if any(here[name] != value for name, value in own.items())}
     first = Arm(PAPER, "acpl", {**_paper_text(), "snapshots": True}, more=(SNAPSHOTS,))
     apart = [Arm(row, "acpl", {**_paper_text(), **own}) for row, own in rows.items()]
     return [first, *apart, Arm("epochs doubled (two GPUs)", "acpl", _paper_text(), budget=2.0)]
@@ -127,7 +130,7 @@ def beyond(request: Request, ground: Ground, fraction: float) -> list[Arm]:
     """ACPL; each setting of ``acpl-plus`` added to it alone, at the value that was tuned or a usual one; and all."""
     config = request.shared(fraction).model_copy(update={"method": "acpl"})
     own = {**config.settings, **request.tuned.get("acpl", {})}
-    plain = {**_without(own, "steps"), **OFF}
+    plain = {**_without(own, "steps"), **OFF, **{name: _acpl(request, fraction, name) for name in SCHEDULE}}
     tuned = request.tuned.get("acpl-plus", {})
     on = {name: usual if tuned.get(name, OFF[name]) == OFF[name] else tuned[name] for name, usual in ON.items()}
     rows: dict[str, dict[str, Any]] = {f"{name} {value}": {name: value} for name, value in on.items()}
@@ -149,10 +152,12 @@ def snapshots(planned: Planned, run: Path) -> None:
 
 
 def _paper_text() -> dict[str, Any]:
-    """The settings of ACPL that have a departure, as the paper's text has them, whatever was tuned."""
-    fields = algorithms.find("acpl").Settings.model_fields
+    """What has a departure, as the paper's text has it, whatever was tuned; but the optimiser and who is labelled."""
+    own = algorithms.find("acpl").Settings.model_fields
     names = ("density", "high_component", "loss", "reinitialise", "features_from", "true_labels")
-    return {name: fields[name].default for name in (*names, "mixture_iterations", "mixture_tolerance")}
+    settings = {name: own[name].default for name in (*names, "mixture_iterations", "mixture_tolerance")}
+    shared = ("keep", "schedule", "activation", "averaging_statistics", "normal_output")
+    return settings | {name: Config.model_fields[name].default for name in shared}
 
 
 def _without(settings: dict[str, Any], name: str) -> dict[str, Any]:
