@@ -227,7 +227,8 @@ def test_a_seed_without_a_figure_takes_nothing_from_the_others() -> None:
     assert (found.seeds, found.failed) == (2, ["seed 2: undefined"])
     classes = entry("m", "c", "auroc", {0: figure(0.7, 0.5), 1: figure(0.8, np.nan)})
     assert classes.mean == pytest.approx((0.75 + 0.5) / 2)
-    assert entry("m", "c", "auroc", {0: figure(np.nan)}).mean is None
+    nowhere = entry("m", "c", "auroc", {0: figure(np.nan), 1: figure(np.nan)})
+    assert (nowhere.mean, nowhere.seeds, nowhere.failed) == (None, 2, [])
 
 
 def test_means_are_over_seeds_and_differences_over_those_that_both_finished() -> None:

@@ -94,8 +94,9 @@ def entry(
 ) -> Entry:
     """Summarise a figure over its seeds; None throughout where no seed finished."""
     undefined = [seed for seed, figure in figures.items() if np.isnan(defined_mean(figure.point))]
-    failed = [*failed, *(f"seed {seed}: undefined" for seed in undefined)]
-    figures = {seed: figure for seed, figure in figures.items() if seed not in undefined}
+    if len(undefined) < len(figures):  # else it is so by its nature, as where the test part lacks a class
+        failed = [*failed, *(f"seed {seed}: undefined" for seed in undefined)]
+        figures = {seed: figure for seed, figure in figures.items() if seed not in undefined}
     if not figures:
         return Entry(row, column, measure, None, paper=paper, failed=list(failed))
     whole = _mean(figures).interval()
