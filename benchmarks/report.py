@@ -99,7 +99,7 @@ def main() -> None:
         folder = RunFolder(place / "run")
         dataset = make_run(folder, options.pool)
         started = time.perf_counter()
-        found = selection_figures(folder, dataset, folder.config())
+        found = selection_figures(folder, dataset, dataset.manifest, folder.config())
         assert found is not None
         keep(folder, "selection.json", {"found": found})
         gathered = time.perf_counter()

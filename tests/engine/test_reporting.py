@@ -13,7 +13,9 @@ import pytest
 import torch
 from PIL import Image
 from scipy.stats import norm
+from tests.conftest import TINY
 
+import acpl
 from acpl.data.sources.phantoms import PhantomSource
 from acpl.data.store import ImageStore
 from acpl.engine.feature_sample import SAMPLE, FeatureSample, principal_components
@@ -25,7 +27,7 @@ from acpl.engine.judged_figures import (
     wrong_company,
 )
 from acpl.engine.pictures import SIDE, thumbnails
-from acpl.engine.reporting import keep
+from acpl.engine.reporting import gather_again, keep
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.selection_cards import CARDS, within_limit
 from acpl.engine.selection_figures import selection_figures
@@ -73,6 +75,23 @@ def test_pseudo_labels_are_held_against_the_truth_that_training_never_saw(lesion
         assert found["balance"]["measure"] == "truth"
         pool = np.stack([truth[n] for n in table["id"]])
         assert found["balance"]["pool"] == pytest.approx(pool.mean(axis=0), abs=1e-4)
+
+
+def test_mistakes_that_phantoms_are_taught_with_are_not_taken_for_the_truth(tmp_path: Path) -> None:
+    """The pool is judged by what the images show; what training was given is known as it was given."""
+    run = acpl.train(out=tmp_path / "run", data="phantom-lesions", **{**TINY, "phantom_errors": 0.5})
+    found = gathered(run, "selection.json")
+    right, taught = (PhantomSource("phantom-lesions", 60, 32, errors=errors).manifest() for errors in (0.0, 0.5))
+    assert (right.labels != taught.labels).any()
+    table = stage(run, 1)
+    pool = right.labels[np.isin(right.ids, table["id"])]
+    assert found["stages"][0]["balance"]["pool"] == pytest.approx(pool.mean(axis=0), abs=1e-4)
+    split = pd.read_csv(run / "split.csv")
+    given = taught.labels[np.isin(taught.ids, split.loc[split["role"] == "labelled", "id"])]
+    assert found["labelled"] == pytest.approx(given.mean(axis=0), abs=1e-4)
+    (run / "report" / "selection.json").unlink()
+    assert gather_again(run) is None
+    assert gathered(run, "selection.json") == found
 
 
 def test_a_card_shows_what_the_stage_file_says_and_its_nearest_anchors(chest_run: Path) -> None:
@@ -256,7 +275,7 @@ def test_the_page_stays_small_whatever_the_pool_holds(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     folder = RunFolder(tmp_path / "run")
     dataset = benchmark.make_run(folder, 6000)
-    found = selection_figures(folder, dataset, folder.config())
+    found = selection_figures(folder, dataset, dataset.manifest, folder.config())
     assert found is not None
     assert len(found["cards"]) == CARDS  # as many as a page may have
     keep(folder, "selection.json", {"found": found})

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from acpl.data.manifest import Manifest
 from acpl.data.sources import Dataset
 from acpl.data.workers import Progress, nothing
 from acpl.engine.clock import Clock
@@ -36,10 +37,10 @@ def keep_features(folder: RunFolder, stage: int, seen: FeatureSample) -> None:
         _write(folder, f"features-{stage:02d}.parquet", content.getvalue())
 
 
-def gather_training(folder: RunFolder, dataset: Dataset, *, device: str, clock: Clock) -> None:
+def gather_training(folder: RunFolder, dataset: Dataset, true: Manifest, *, device: str, clock: Clock) -> None:
     """``report/selection.json`` and ``report/made.json``: what was selected, and how the run was made."""
     with clock("pictures"):
-        keep(folder, "selection.json", {"found": selection_figures(folder, dataset, folder.config())})
+        keep(folder, "selection.json", {"found": selection_figures(folder, dataset, true, folder.config())})
     made = {"versions": versions(), "device": device, "machine": machine(device), "seconds": clock.parts()}
     keep(folder, "made.json", made)
 
@@ -49,7 +50,7 @@ def gather_again(path: Path, progress: Progress = nothing) -> str | None:
 
     Only the training and validation parts are opened.
     """
-    from acpl.engine.training import source_of
+    from acpl.engine.training import source_of, true_manifest
 
     folder = RunFolder.open(path)
     if (path / FOLDER / "selection.json").exists() or not (path / "stages").is_dir():
@@ -58,7 +59,7 @@ def gather_again(path: Path, progress: Progress = nothing) -> str | None:
     colour = "grey" if folder.card().channels == 1 else "rgb"
     try:
         dataset = source_of(config.model_copy(update={"colour": colour}), progress).open(("train", "validation"))
-        found = selection_figures(folder, dataset, config)
+        found = selection_figures(folder, dataset, true_manifest(config, dataset.manifest), config)
     except UserError as reason:
         return str(reason)
     keep(folder, "selection.json", {"found": found})

@@ -13,6 +13,7 @@ import torch
 
 from acpl import functional
 from acpl.config import Config
+from acpl.data.manifest import Manifest
 from acpl.data.sources import Dataset
 from acpl.engine.pictures import SMALL, thumbnails
 from acpl.engine.run_folder import RunFolder
@@ -22,9 +23,12 @@ from acpl.engine.stage_table import Floats, Known, StageTable
 BINS = 48
 
 
-def selection_figures(folder: RunFolder, dataset: Dataset, config: Config) -> dict[str, Any] | None:
-    """Each stage's densities, class balance and map, and cards of pseudo-labels; None where no stage kept a table."""
-    known = Known.of(folder, dataset.manifest)
+def selection_figures(folder: RunFolder, dataset: Dataset, true: Manifest, config: Config) -> dict[str, Any] | None:
+    """Each stage's densities, class balance and map, and cards of pseudo-labels; None where no stage kept a table.
+
+    ``true``: the data set's table without the mistakes that its labels may have on purpose.
+    """
+    known = Known.of(folder, dataset.manifest, true)
     labels = {number: known.truth[number] for number in known.given if number in known.truth}
     labelled = _shares(list(labels.values()))
     joined: set[int] = set()

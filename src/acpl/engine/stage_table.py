@@ -29,17 +29,22 @@ class Known:
     """Whose labels training was given."""
 
     @classmethod
-    def of(cls, folder: RunFolder, manifest: Manifest) -> "Known":
-        """From the run's split and the data set's own table."""
+    def of(cls, folder: RunFolder, manifest: Manifest, true: Manifest) -> "Known":
+        """From the run's split, the data set's own table, and that table without mistakes.
+
+        What training was given is known as it was given, right or wrong.
+        """
         split = pd.read_csv(folder.path / "split.csv", usecols=["id", "role"])
+        given = split.loc[split["role"] == "labelled", "id"].to_numpy()
         ids = [int(number) for number in manifest.ids]
-        rows = zip(ids, manifest.labels.astype(np.float64), manifest.known, strict=True)
+        labels = np.where(np.isin(manifest.ids, given)[:, None], manifest.labels, true.labels)
+        rows = zip(ids, labels.astype(np.float64), manifest.known, strict=True)
         return cls(
             task=Task(manifest.task),
             classes=list(manifest.classes),
             names=dict(zip(ids, map(str, manifest.table["image"]), strict=True)),
             truth={number: label for number, label, complete in rows if complete},
-            given={int(number) for number in split.loc[split["role"] == "labelled", "id"]},
+            given={int(number) for number in given},
         )
 
     def said(self, label: Floats) -> list[int]:

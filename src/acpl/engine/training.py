@@ -280,7 +280,8 @@ def _train(
     card = _with_thresholds(card, trainer, kept)
     if processes.rank > 0:
         return
-    gather_training(folder, dataset, device=str(device.torch), clock=clock)
+    true = true_manifest(config, dataset.manifest)
+    gather_training(folder, dataset, true, device=str(device.torch), clock=clock)
     folder.write_card(card)
     folder.write_weights("model", kept.state_dict())  # last: with it the run is done
 
@@ -345,6 +346,14 @@ def source_of(config: Config, progress: Progress = nothing) -> Source:
             progress=progress,
         )
     )
+
+
+def true_manifest(config: Config, manifest: Manifest) -> Manifest:
+    """The same images with the labels that they should have: phantoms' are known without ``phantom_errors``."""
+    if config.phantom_errors == 0 or not config.data.startswith("phantom"):
+        return manifest
+    right = source_of(config.model_copy(update={"phantom_errors": 0.0})).manifest()
+    return right.keep(np.isin(right.ids, manifest.ids))
 
 
 def build_network(card: ModelCard, *, dropout: float = 0.0, weights: str = "none") -> Classifier:

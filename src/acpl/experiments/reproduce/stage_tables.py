@@ -5,16 +5,16 @@ from pathlib import Path
 import pandas as pd
 
 from acpl.data.manifest import Manifest, Part
-from acpl.engine.training import source_of
+from acpl.engine.training import source_of, true_manifest
 from acpl.experiments.reproduce.gathered import Gathered
 from acpl.experiments.reproduce.plan import Planned
 
 
 def train_manifest(gathered: Gathered) -> Manifest:
-    """The training images whose true labels are known, ids ascending; of phantoms those are known without mistakes."""
+    """The training images whose true labels are known, ids ascending."""
     parts: tuple[Part, ...] = ("train",)
-    shared = gathered.request.shared(gathered.request.fractions[0]).model_copy(update={"phantom_errors": 0.0})
-    manifest = source_of(shared).manifest().only(parts)
+    shared = gathered.request.shared(gathered.request.fractions[0])
+    manifest = true_manifest(shared, source_of(shared).manifest().only(parts))
     return manifest.keep(manifest.known)
 
 
