@@ -95,3 +95,8 @@ def test_pre_training_and_fine_tuning_share_the_budget() -> None:
     assert first is not None
     assert second is not None
     assert (first.steps, second.steps, third) == (30, 70, None)
+    method = world.method
+    method.step.fill_(30)  # type: ignore[attr-defined]
+    assert float(method.ramp_up(0.4)) < 0.01  # type: ignore[attr-defined]
+    method.step.fill_(30 + 27)  # type: ignore[attr-defined]
+    assert float(method.ramp_up(0.4)) == 1  # type: ignore[attr-defined]

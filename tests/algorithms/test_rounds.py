@@ -97,6 +97,20 @@ def test_without_unlabelled_images_there_is_only_the_warm_up(name: str) -> None:
     assert world.method.stage(1) is None
 
 
+@pytest.mark.parametrize("name", ["ups", "curriculum-labelling"])
+def test_rounds_from_new_weights_have_as_many_steps_as_the_warm_up_had(name: str) -> None:
+    world = World(name, Task.MULTI_LABEL, steps=301, **(OPEN if name == "ups" else {}))
+    rounds = world.method.context.schedule.stages  # type: ignore[attr-defined]
+    each = []
+    for index in range(rounds + 1):
+        world.method.before_stage(index, world.look)
+        stage = world.method.stage(index)
+        assert stage is not None
+        each.append(stage.steps)
+    assert sum(each) == 301
+    assert max(each) - min(each) <= 1
+
+
 def test_when_nothing_is_decided_a_round_goes_on_with_the_labels() -> None:
     world = World("ups", Task.MULTI_LABEL, positive=0.999, positive_spread=1e-9, negative=1e-9, negative_spread=1e-9)
     record = world.method.before_stage(1, world.look)
@@ -121,14 +135,27 @@ def test_the_graph_labels_images_as_their_likes() -> None:
 def test_ups_decides_by_probability_and_spread() -> None:
     mean = torch.tensor([[0.9, 0.02, 0.08], [0.9, 0.02, 0.08], [0.4, 0.3, 0.3], [0.04, 0.03, 0.01]])
     spread = torch.tensor([[0.01, 0.001, 0.001], [0.2, 0.1, 0.001], [0.01, 0.01, 0.01], [0.001, 0.001, 0.001]])
-    settings = UPSSettings()
-    many = decided(mean, spread, settings, Task.MULTI_LABEL)
+    looks = torch.stack([mean - spread, mean + spread]) + torch.zeros(2, 1, 1)  # a deviation of √2 times as much
+    settings = UPSSettings(negative_temperature=1.0)
+    many = decided(looks, settings, Task.MULTI_LABEL)
     nan = torch.nan
     expected = torch.tensor([[1, 0, nan], [nan, nan, nan], [nan, nan, nan], [0, 0, 0]])
     assert torch.equal(many.nan_to_num(7), expected.nan_to_num(7))
-    one = decided(mean, spread, settings, Task.MULTI_CLASS)
-    expected[3, 0] = nan  # the likeliest class is never a negative
-    assert torch.equal(one.nan_to_num(7), expected.nan_to_num(7))
+    sums_to_one = torch.tensor([[[0.9, 0.02, 0.08], [0.98, 0.01, 0.01], [0.4, 0.3, 0.3]]]).repeat(2, 1, 1)
+    one = decided(sums_to_one, settings, Task.MULTI_CLASS)
+    assert torch.equal(one.nan_to_num(7), torch.tensor([[1, 0, 7], [1, 0, 0], [7.0, 7, 7]]))
+    rare = torch.tensor([[[0.03, 0.02, 0.01]]]).repeat(2, 1, 1)
+    assert torch.isnan(decided(rare, UPSSettings(negative=0.9), Task.MULTI_CLASS)[0, 0])  # the likeliest is no negative
+
+
+def test_ups_judges_negatives_at_a_temperature() -> None:
+    """As softmax(logits / 2) would have them: 0.02 beside 0.9 is then 0.107, and no longer unlikely."""
+    logits = torch.randn(4, 20, 5, generator=torch.Generator().manual_seed(1)) * 0.01 + torch.arange(5) * 2.0
+    found = decided(torch.softmax(logits, dim=2), UPSSettings(positive=0.99), Task.MULTI_CLASS)
+    cool = torch.softmax(logits / 2, dim=2)
+    negative = (cool.mean(dim=0) <= 0.05) & (cool.std(dim=0) < 0.005)
+    assert torch.equal(found == 0, negative)
+    assert not torch.equal(negative, torch.softmax(logits, dim=2).mean(dim=0) <= 0.05)
 
 
 def test_ups_loss_is_the_textbook_s() -> None:
@@ -140,8 +167,8 @@ def test_ups_loss_is_the_textbook_s() -> None:
     assert torch.allclose(many, each[~torch.isnan(targets)].mean())
     one = World("ups", Task.MULTI_CLASS).method.guessed_loss(logits, targets)  # type: ignore[attr-defined]
     p = torch.softmax(logits, dim=1)
-    rows = [-p[0, 0].log(), -(1 - p[1, 1:]).log().mean(), -(1 - p[2, 2]).log()]
-    assert torch.allclose(one, torch.stack(rows).mean(), atol=1e-6)
+    absent = [-(1 - p[1, 1:]).log().mean(), -(1 - p[2, 2]).log()]
+    assert torch.allclose(one, -p[0, 0].log() + torch.stack(absent).mean(), atol=1e-6)
 
 
 def test_looks_with_dropout_differ_though_the_network_evaluates() -> None:

@@ -110,3 +110,15 @@ def test_nothing_is_written_over_and_mistakes_are_told(runs: dict[str, Path], mo
     monkeypatch.setattr(exporting, "_version", lambda name: None if name == "onnxruntime" else real(name))
     with pytest.raises(acpl.UserError, match=r"needs onnxruntime: pip install 'acpl\[export\]'"):
         acpl.export(runs["chest"], "onnx")
+
+
+def test_a_file_that_answers_with_nothing_is_not_the_same(chest_run: Path) -> None:
+    predictor = exporting.Predictor.load(exporting.RunFolder.open(chest_run), device="cpu")
+    images = torch.randint(0, 255, (64, 1, 32, 32), dtype=torch.uint8)
+    expected = predictor(exporting.ImageStore(torch.arange(64), images), torch.arange(64))
+    answers = iter([expected[:1], *[np.full_like(expected, np.nan)] * 9])
+
+    def call(part: torch.Tensor) -> np.ndarray:
+        return np.asarray(next(answers))[: len(part)]
+
+    assert np.isnan(exporting._difference(predictor, images, call))

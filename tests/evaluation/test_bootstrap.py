@@ -13,6 +13,7 @@ from acpl.evaluation import (
     bootstrap_auroc,
     class_mean,
     paired_bootstrap_auroc,
+    ranking_figures,
     resample,
 )
 
@@ -245,3 +246,24 @@ def test_an_error_interval_is_mirrored_cut_at_nothing_and_holds_the_point():
     assert (found.low, found.high) == pytest.approx((0.25, 0.35))
     low = Resampled(np.array([0.12]), draws).error_interval(0.5)
     assert (low.low, low.point, low.high) == pytest.approx((0, 0.12, 0.12))
+
+
+@pytest.mark.parametrize("patients", [1, 2, 3, 5])
+def test_few_patients_cannot_make_a_difference_certain(patients: int) -> None:
+    truth = np.tile([1.0, 0.0], 30)[:, None]
+    groups = np.arange(60) * patients // 60
+    good, poor = truth + 0.0, 1 - truth
+    figures = [resample(ranking_figures(truth, score), 60, groups)["auroc"] for score in (good, poor)]
+    found = figures[0].minus(figures[1])
+    assert found.point == 1
+    assert found.p >= 2 ** (1 - patients)
+    assert found.unclear
+    whole = [resample(ranking_figures(truth, score), 60)["auroc"] for score in (good, poor)]
+    assert whole[0].minus(whole[1]).p < 0.01
+    assert not whole[0].minus(whole[1]).unclear
+
+
+def test_the_interval_of_an_error_ends_at_1() -> None:
+    figure = Resampled(np.array([0.85]), np.linspace(0.55, 0.9, 101)[:, None])
+    assert figure.error_interval().high == 1
+    assert figure.error_interval().per_class.high[0] == 1

@@ -56,3 +56,10 @@ def test_reliability_counts_every_answer_once_and_reads_shares_off_the_bins() ->
     inside = (score > 0.3) & (score <= 0.4)
     assert found.share[3] == pytest.approx(truth[inside].mean())
     assert found.score[3] == pytest.approx(score[inside].mean())
+
+
+def test_a_recall_of_nothing_is_read_where_something_is_found() -> None:
+    truth, score = np.array([[0.0], [1.0], [1.0]]), np.array([[0.9], [0.5], [0.1]])
+    found = precision_recall_curves(truth, score, resamples=5)[0]
+    assert found is not None
+    assert found.y[0] == pytest.approx(0.5)

@@ -166,3 +166,73 @@ def test_columns_that_train_would_take_for_labels_or_names_are_left_out(file_dat
     assert list(table_of(run).columns) == ["group", "split", "sex", "site", "Mass", HOSTILE]
     found = acpl.check_data(data=str(run / "reviewed.csv"), images=file_data / "scans")
     assert any("2 label columns: Mass" in sentence for sentence in found["said"])
+
+
+@pytest.fixture
+def drawn(file_data: Path, tmp_path: Path) -> Path:
+    """A table that names no parts, and a run on it."""
+    table = pd.read_csv(file_data / "labels.csv", dtype=str, keep_default_na=False).drop(columns="split")
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    places = {"images": file_data / "scans", "cache": file_data / "cache", "out": tmp_path / "run"}
+    return acpl.train(data=str(tmp_path / "labels.csv"), **places, backbone="small", weights="none", **QUICK)
+
+
+def test_parts_that_are_drawn_anew_are_not_judged_or_reviewed_by(drawn: Path) -> None:
+    """Labels that are added since move images from train to test: what was trained on would be judged."""
+    acpl.evaluate(drawn, resamples=5)
+    whole = (drawn / "evaluation.json").read_bytes()
+    source = drawn.parent / "labels.csv"
+    table = pd.read_csv(source, dtype=str, keep_default_na=False)
+    blank = table.index[table["Mass"] == ""]
+    table.loc[blank, ["Mass", HOSTILE]] = ["1", "0"]
+    table.to_csv(source, index=False)
+    for call in (acpl.evaluate, acpl.review):
+        with pytest.raises(acpl.UserError, match=r"has changed since .* was trained: .* among them"):
+            call(drawn)
+    assert (drawn / "evaluation.json").read_bytes() == whole
+    trained = pd.read_csv(drawn / "split.csv").set_index("image")["role"]
+    parts = {"labelled": "train", "unlabelled": "train", "validation": "validation"}
+    table["split"] = [parts.get(str(trained.get(name)), "test") for name in table["image"]]
+    table.to_csv(source, index=False)
+    acpl.evaluate(drawn, resamples=5)  # the parts are named as they were
+    acpl.review(drawn).server_close()
+    assert table_of(drawn).loc[table["image"][blank[0]], "Mass"] == "1"  # a label that came after training is kept
+
+
+def test_a_table_that_was_edited_by_hand_is_not_written_over(files_run: Path) -> None:
+    with acpl.review(files_run) as review:
+        review.decisions.decide(review.queue[0].id, ["Mass"])
+    table = files_run / "reviewed.csv"
+    whole = table.read_text()
+    table.write_text(whole.replace("\n", "\r\n"))  # as a spreadsheet may save it
+    acpl.review(files_run).server_close()
+    table.write_text(whole.replace(",1,", ",0,", 1))
+    edited = table.read_text()
+    with pytest.raises(acpl.UserError, match="is not as this review left it"):
+        acpl.review(files_run)
+    assert table.read_text() == edited
+    table.write_text(whole)
+    acpl.review(files_run).server_close()
+
+
+def test_a_decision_that_a_crash_kept_out_of_the_table_is_written_there(files_run: Path) -> None:
+    with acpl.review(files_run) as review:
+        review.decisions.decide(review.queue[0].id, ["Mass"])
+        before = (files_run / "reviewed.csv").read_bytes()
+        review.decisions.decide(review.queue[1].id, ["Mass"])
+        after = (files_run / "reviewed.csv").read_bytes()
+    (files_run / "reviewed.csv").write_bytes(before)
+    acpl.review(files_run).server_close()
+    assert (files_run / "reviewed.csv").read_bytes() == after
+
+
+def test_a_line_that_was_cut_within_a_letter_is_no_decision(files_run: Path) -> None:
+    acpl.review(files_run).server_close()
+    log = files_run / "reviewed.decisions.csv"
+    with log.open("ab") as file:
+        file.write("2026,3,rö".encode()[:-1])
+    with acpl.review(files_run) as review:
+        assert review.decisions.current == {}
+    log.write_bytes(b"\xff\xfe\n")
+    with pytest.raises(acpl.UserError, match="is no log of decisions"):
+        acpl.review(files_run)

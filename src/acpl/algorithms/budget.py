@@ -23,19 +23,27 @@ def usual_steps(schedule: Schedule, labelled: int, unlabelled: int) -> int:
 
 
 def within_budget(
-    stage: Stage, index: int, budget: int | None, schedule: Schedule, labelled: int, unlabelled: int
+    stage: Stage,
+    index: int,
+    budget: int | None,
+    schedule: Schedule,
+    labelled: int,
+    unlabelled: int,
+    *,
+    fresh: bool = False,
 ) -> Stage:
     """Stage ``index`` (0 is the warm-up) with its part of the budget; as it is where there is none.
 
     ``labelled`` and ``unlabelled`` are the pools' sizes at the start. The warm-up gets the share of the steps that it
     has in the schedule, so that a budget of ``usual_steps`` leaves it as it is, and the stages that follow part the
-    rest evenly, to the step. A share of the epochs would starve the stages: theirs are many times as long.
+    rest evenly, to the step. A share of the epochs would starve the stages: theirs are many times as long. With
+    ``fresh`` weights at every stage, where what the warm-up learnt is thrown away, all get the same.
     """
     if budget is None:
         return stage
     stages = schedule.stages if unlabelled else 0
     usual = usual_steps(schedule, labelled, unlabelled)
-    share = budget * _warm_up_steps(schedule, labelled) // usual
+    share = budget // (stages + 1) if fresh else budget * _warm_up_steps(schedule, labelled) // usual
     first = budget if stages == 0 else max(1, min(share, budget - stages))
     if index == 0:
         steps = first

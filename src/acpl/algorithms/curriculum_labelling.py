@@ -1,9 +1,10 @@
 """Curriculum labelling: Cascante-Bonilla et al., AAAI 2021; ACPL's mirror image.
 
 The surest samples first: round t takes the 20 t % of the unlabelled images of which the network is most sure, with
-hard labels, and starts from new weights. Published for multi-class alone, with class weights from the pseudo-
-labels' histogram, MixUp and weight averaging. Here: no class weights and no MixUp, as for every method; multi-label
-images are ranked by how sure their findings are on average, and keep their probabilities as ``self-training`` does.
+hard labels, and starts from new weights. Published for multi-class alone, with class weights from the pseudo-labels'
+histogram, MixUp and weight averaging. Here: the averaged copy labels; no class weights and no MixUp, as for every
+method; multi-label images are ranked by how sure their findings are on average, and keep their probabilities as
+``self-training`` does.
 """
 
 from typing import ClassVar

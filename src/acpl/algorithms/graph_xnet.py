@@ -1,11 +1,11 @@
 """GraphXNet: Aviles-Rivero et al., MICCAI 2019; labels spread over a graph of all images.
 
-After a warm-up, all images become a graph of nearest neighbours in the network's features, the labels spread over
-it, and the network is trained on what they have become; and again with the better features. The published method
-minimises a normalised graph 1-Laplacian with class priors; neither the functional's details, the priors nor code
-are public. Here is the nearest method that is fully specified: F = (I - αS)⁻¹ Y with α 0.99 on k nearest
-neighbours, weights cosine³. Each class spreads beside its absence, and a sample's pseudo-label is the share of the
-one in both, so that it is a probability for multi-label too; a sample that nothing reaches gets the labelled
+After a warm-up, all images become a graph of nearest neighbours in the features of the network's averaged copy, the
+labels spread over it, and the network is trained on what they have become; and again with the better features. The
+published method minimises a normalised graph 1-Laplacian with class priors; neither the functional's details, the
+priors nor code are public. Here is the nearest method that is fully specified: F = (I - αS)⁻¹ Y with α 0.99 on k
+nearest neighbours, weights cosine³. Each class spreads beside its absence, and a sample's pseudo-label is the share
+of the one in both, so that it is a probability for multi-label too; a sample that nothing reaches gets the labelled
 frequency.
 """
 

@@ -1,8 +1,8 @@
 """MixUp: Zhang et al., ICLR 2018, on labelled and unlabelled images as Google's comparison has it.
 
-Images and targets of a batch are mixed in pairs with a weight λ ~ Beta(c, c). The unlabelled images' targets are
-what the network says of them, and λ is the greater of λ and 1 - λ, so that each keeps the better part of itself.
-Published c: 1 for CIFAR-10, 0.5 in the semi-supervised form, which is the default here.
+Images and targets of a batch are mixed in pairs with a weight λ ~ Beta(c, c). The unlabelled images' targets are what
+the network itself says of them as it trains, and λ is the greater of λ and 1 - λ, so that each keeps the better part
+of itself. Published c: 1 for CIFAR-10, 0.5 in the semi-supervised form, which is the default here.
 """
 
 from typing import ClassVar
@@ -26,8 +26,8 @@ class MixUpSettings(BudgetSettings):
     """c of Beta(c, c)."""
     weight: float = Field(default=1.0, gt=0)
     """Of the unlabelled term at its height."""
-    ramp: float = Field(default=0.4, gt=0, le=1)
-    """Share of the steps over which that weight rises."""
+    ramp: float = Field(default=0.0, ge=0, le=1)
+    """Share of the steps over which that weight rises; as published it is there from the first."""
 
 
 class MixUp(SingleStage):
@@ -42,7 +42,7 @@ class MixUp(SingleStage):
         """Classification of mixed labelled images, and of mixed unlabelled ones by what the network says of them."""
         mixed = {}
         for name, part in batch.items():
-            targets = part.targets if name == "labelled" else self.sure(self.teacher(part.images).logits)
+            targets = part.targets if name == "labelled" else self._said(part.images)
             weight = beta_draws(len(part.ids), self.settings.concentration, part.images.device)
             mixed[name] = mixed_pairs(part.images, targets, torch.maximum(weight, 1 - weight))
         logits = self.student(torch.cat([images for images, _ in mixed.values()])).logits
@@ -52,3 +52,7 @@ class MixUp(SingleStage):
             name: heights[name] * classification_loss(outputs, targets, self.context.task)
             for (name, (_, targets)), outputs in zip(mixed.items(), split, strict=True)
         }
+
+    @torch.no_grad()
+    def _said(self, images: Tensor) -> Tensor:
+        return self.sure(self.student(images).logits)

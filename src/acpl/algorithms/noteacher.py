@@ -68,8 +68,9 @@ class NoTeacher(SingleStage):
         first, second, label = (
             1 / sigma**2 for sigma in (self.settings.sigma_first, self.settings.sigma_second, self.settings.sigma_label)
         )
-        # Energies over what the labels' two terms weigh together, so that learning rates mean what they mean elsewhere.
-        scale = (first + second) * label
+        # Energies over what the label weighs for the network that predicts, so that learning rates mean what they mean
+        # elsewhere: the two networks share no weight.
+        scale = first * label
         labelled, task = batch["labelled"], self.context.task
         count = len(labelled.ids)
         one = self._networks.trained(torch.cat([part.images for part in batch.values()])).logits

@@ -128,7 +128,8 @@ class Rounds(StepByStep):
 
     def _within_budget(self, stage: Stage, index: int) -> Stage:
         labelled = len(self.context.pools.labelled)
-        return within_budget(stage, index, self.settings.steps, self.context.schedule, labelled, self._unlabelled)
+        budget, schedule, fresh = self.settings.steps, self.context.schedule, self.settings.fresh
+        return within_budget(stage, index, budget, schedule, labelled, self._unlabelled, fresh=fresh)
 
     def _take(self, guess: Guess) -> None:
         self._guess = guess

@@ -100,6 +100,11 @@ class S2MTS2(MeanTeacher):
         spread = 2 * (self.step + 1) / self._pretraining_steps
         return {"contrast": joint_contrastive(query, keys, self._queue, self.settings.temperature, spread)}
 
+    def straight_up(self, share: float) -> Tensor:
+        """Over this share of the fine-tuning's steps, at whose beginning it is 0."""
+        first = self._pretraining_steps
+        return ((self.step + 1 - first) / max(1.0, share * (self.steps - first))).clamp(0.0, 1.0)
+
     def after_step(self, batch: Batch) -> None:
         """Pre-training: the keys' encoder and the queue follow; then as for the mean teacher."""
         super().after_step(batch)

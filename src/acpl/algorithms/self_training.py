@@ -1,9 +1,9 @@
 """Self-training: Bai et al., MICCAI 2017.
 
-Fix the network and label all unlabelled images with it; then train on both; and again. The source is about
-segmentation and refines its labels with a random field; it keeps every sample. How the published classification
-figures were made is not documented. Multi-class labels are hard, as in the source; multi-label ones keep their
-probabilities, since a rare finding is seldom more likely than not and would be taught to be absent.
+Fix the network and label all unlabelled images with it (here with its averaged copy); then train on both; and again.
+The source is about segmentation and refines its labels with a random field; it keeps every sample. How the published
+classification figures were made is not documented. Multi-class labels are hard, as in the source; multi-label ones
+keep their probabilities, since a rare finding is seldom more likely than not and would be taught to be absent.
 """
 
 from typing import ClassVar

@@ -82,7 +82,7 @@ def export_run(path: Path, form: Format, out: Path | None = None, progress: Prog
     if target.exists():
         raise UserError(f"{target} exists; choose another --out, nothing is ever written over")
     # On the CPU in full precision: what the file is compared with should be the same everywhere.
-    predictor = Predictor.load(folder, FINAL, "cpu")
+    predictor = Predictor.load(folder, FINAL, "cpu", "32")
     images, part = _real_images(folder, progress)
     beside = target.with_name(target.name + ".part")
     shutil.rmtree(beside, ignore_errors=True)
@@ -130,7 +130,7 @@ def _difference(predictor: Predictor, images: Tensor, call: Call) -> float:
     ]
     if any(ours.shape != theirs.shape for ours, theirs in found):
         return float("inf")
-    return max(float(np.abs(ours - theirs).max()) for ours, theirs in found)
+    return float(np.max([np.abs(ours - theirs).max() for ours, theirs in found]))  # NaN if any is
 
 
 def _onnx(predictor: Predictor, images: Tensor, file: Path) -> Call:

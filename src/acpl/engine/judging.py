@@ -12,6 +12,7 @@ import torch
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
 from acpl.engine.judged_figures import judged_figures
+from acpl.engine.parts import refuse_other_parts
 from acpl.engine.predicting import FINAL, Predictor
 from acpl.engine.reporting import keep
 from acpl.engine.run_folder import ModelCard, RunFolder
@@ -155,7 +156,9 @@ def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress)
     config, card = folder.config(), folder.card()
     # Colour is found from the images that are opened; what the model was trained on is what counts.
     colour = "grey" if card.channels == 1 else "rgb"
-    dataset = source_of(config.model_copy(update={"colour": colour}), progress).open((part,))
+    source = source_of(config.model_copy(update={"colour": colour}), progress)
+    refuse_other_parts(folder, source.manifest())
+    dataset = source.open((part,))
     manifest = dataset.manifest
     if len(manifest.table) == 0:
         raise UserError(f"{config.data} has no {part} part")
@@ -218,7 +221,7 @@ def _summary(found: MeanInterval | PairedDifference, classes: list[str]) -> dict
 
 
 def _difference(found: PairedDifference, classes: list[str]) -> dict[str, Any]:
-    verdict = "above" if found.low > 0 else "below" if found.high < 0 else "unclear"
+    verdict = "unclear" if found.unclear else "above" if found.low > 0 else "below"
     return {**_summary(found, classes), "p": _number(found.p), "verdict": verdict}
 
 

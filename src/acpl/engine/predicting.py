@@ -39,10 +39,12 @@ class Predictor(NamedTuple):
     device: Device
 
     @classmethod
-    def load(cls, folder: RunFolder, name: str = FINAL, device: str = "auto") -> "Predictor":
-        """The run's final model, or the snapshot of this name."""
+    def load(
+        cls, folder: RunFolder, name: str = FINAL, device: str = "auto", precision: str | None = None
+    ) -> "Predictor":
+        """The run's final model, or the snapshot of this name, in the precision that its thresholds were set in."""
         card = folder.card()
-        chosen = Device.choose(device, "auto")
+        chosen = Device.choose(device, precision or folder.config().precision)
         network = build_network(card)
         network.load_state_dict(folder.read_weights(name))
         return cls(network.to(chosen.torch).eval(), card, chosen)

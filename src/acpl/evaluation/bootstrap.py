@@ -61,6 +61,11 @@ class PairedDifference:
     p: float
     per_class: ClassIntervals
 
+    @property
+    def unclear(self) -> bool:
+        """Whether it may be chance: the interval holds 0, or p is not below 0.05, as where patients are too few."""
+        return not (self.low > 0 or self.high < 0) or not self.p < 0.05
+
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
@@ -68,6 +73,8 @@ class Resampled:
 
     point: Floats
     draws: Floats
+    groups: int | None = None
+    """Of how many patients the resamples are drawn, where that is known."""
 
     def interval(self, level: float = 0.95) -> MeanInterval:
         """Percentile intervals: mean over the columns, and per column."""
@@ -81,7 +88,7 @@ class Resampled:
     def error_interval(self, level: float = 0.95) -> MeanInterval:
         """Intervals of a sum of distances, such as a calibration error, which resampling can only inflate.
 
-        The percentile interval is mirrored at the point, which takes the inflation out again, cut at 0, and
+        The percentile interval is mirrored at the point, which takes the inflation out again, cut at 0 and 1, and
         widened to hold the point.
         """
         plain = self.interval(level)
@@ -96,18 +103,22 @@ class Resampled:
         """The difference to another figure of the same images, groups, seed and resamples, in each of these."""
         if self.draws.shape != other.draws.shape:
             raise ValueError(f"draws have shapes {self.draws.shape} and {other.draws.shape}; they must be the same")
-        return Resampled(self.point - other.point, self.draws - other.draws)
+        return Resampled(self.point - other.point, self.draws - other.draws, self.groups)
 
     def minus(self, other: "Resampled", level: float = 0.95) -> PairedDifference:
         """This figure less another's of the same images, groups, seed and resamples.
 
         `p` is two-sided, for the mean, counted over the resamples in which some class is defined: 2 ·
         (min(#{difference ≤ 0}, #{difference ≥ 0}) + 1) / (#resamples + 1), at most 1. So it is never 0, it is 1
-        for equal figures, and the interval excludes 0 wherever p < 1 − level. NaN where no class is defined.
+        for equal figures, and the interval excludes 0 wherever p < 1 − level. NaN where no class is defined. Few
+        patients can say little, however alike their resamples: p is at least 2 / 2^patients, the least that changing
+        sides patient by patient could give.
         """
         difference = self.less(other)
         found = difference.interval(level)
         p = _p_value(defined_mean(difference.draws))
+        if self.groups is not None:
+            p = max(p, 2.0 ** (1 - min(self.groups, 1000)))
         return PairedDifference(found.point, found.low, found.high, p, found.per_class)
 
 
@@ -132,7 +143,10 @@ def resample(
     group_of = np.arange(images) if groups is None else _group_numbers(groups, images)
     points = statistic(np.ones((1, images), dtype=np.int64))
     draws = [statistic(weights) for weights in _weight_blocks(group_of, resamples, seed)]
-    return {name: Resampled(point[0], np.concatenate([d[name] for d in draws])) for name, point in points.items()}
+    number = int(group_of.max()) + 1
+    return {
+        name: Resampled(point[0], np.concatenate([d[name] for d in draws]), number) for name, point in points.items()
+    }
 
 
 def bootstrap_auroc(
@@ -228,7 +242,7 @@ def _check_level(level: float) -> None:
 
 
 def _mirrored(point: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    return np.maximum(2 * point - high, 0), np.maximum(2 * point - low, point)
+    return np.maximum(2 * point - high, 0), np.maximum(np.minimum(2 * point - low, 1), point)
 
 
 def _percentiles(draws: Floats, level: float) -> tuple[float, float]:

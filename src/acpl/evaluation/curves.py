@@ -130,6 +130,6 @@ def _precision_at(found: Floats, alarms: Floats) -> Floats:
     if found[-1] == 0 or alarms[-1] == 0:
         return np.full_like(GRID, np.nan)
     # The first threshold finds something: a recall of 0 is read there, not where nothing is called.
-    place = np.searchsorted(found, np.maximum(GRID * found[-1], 1e-12) - 1e-9 * found[-1], side="left")
+    place = np.searchsorted(found, np.maximum((GRID - 1e-9) * found[-1], 1e-12), side="left")
     precision: Floats = ratio(found, found + alarms)[np.minimum(place, len(found) - 1)]
     return precision

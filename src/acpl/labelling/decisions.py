@@ -58,7 +58,11 @@ class Decisions:
         self._lock = threading.Lock()
         self._made: list[tuple[int, Decided]] = []
         self._held = _hold(log)
-        self._replay()
+        try:
+            self._replay()
+        except UserError:
+            self.close()
+            raise
         self.table.write()
 
     def close(self) -> None:
@@ -121,9 +125,16 @@ class Decisions:
     def _replay(self) -> None:
         if self.log.stat().st_size == 0:
             self._append_row(HEADER)
-        text = self.log.read_text(encoding="utf-8")
-        text = text[: text.rfind("\n") + 1]  # a torn last line is no decision; the next one takes its place
-        for number, row in enumerate(csv.reader(StringIO(text)), 1):
+        content = self.log.read_bytes()
+        content = content[: content.rfind(b"\n") + 1]  # a torn last line is no decision; the next one takes its place
+        try:
+            rows = list(csv.reader(StringIO(content.decode())))
+        except UnicodeDecodeError:
+            raise UserError(f"{self.log} is no log of decisions; choose another --out") from None
+        before = self.table.text()
+        for number, row in enumerate(rows, 1):
+            if number == len(rows):
+                before = self.table.text()
             if tuple(row) == HEADER:
                 continue
             try:
@@ -140,6 +151,22 @@ class Decisions:
             else:
                 self._made.append((sample, Decided(labels, action)))
                 self.table.set(sample, labels)
+        self._refuse_edited(before)
+
+    def _refuse_edited(self, before: str) -> None:
+        """The table is written anew, and must be as we left it: with all decisions, or short of the last by a crash."""
+        if not self.table.path.exists():
+            return
+        found = _cells(self.table.path.read_bytes().decode(errors="replace"))
+        if found not in (_cells(self.table.text()), _cells(before)):
+            raise UserError(
+                f"{self.table.path} is not as this review left it: it or the data set's own table was changed since; "
+                "keep it under another name, or choose another --out, nothing is ever written over"
+            )
+
+
+def _cells(table: str) -> list[list[str]]:
+    return list(csv.reader(StringIO(table)))
 
 
 def _hold(log: Path) -> IO[bytes]:

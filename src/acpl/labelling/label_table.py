@@ -47,8 +47,9 @@ class LabelTable:
         self._front = own.where(own.notna(), "").astype(str).to_numpy().tolist()
         unlabelled = {int(key) for key in pool.manifest.ids[pool.unlabelled]}
         labels = whole.labels.copy()
-        hidden = whole.known & np.array([key in unlabelled for key in self._image])
-        labels[hidden] = np.nan  # known to the data set, but not to the run
+        if pool.config.fraction < 1 or pool.config.labelled is not None or "role" in whole.table:
+            hidden = whole.known & np.array([key in unlabelled for key in self._image])
+            labels[hidden] = np.nan  # known to the data set, but kept from the run
         self._blank = [_cells(row) for row in labels]
         self._lines = [_line([*front, *cells]) for front, cells in zip(self._front, self._blank, strict=True)]
 
@@ -64,7 +65,11 @@ class LabelTable:
 
     def write(self) -> None:
         """The whole table, there whole or not at all."""
-        write_whole(self.path, (self._header + "".join(self._lines)).encode())
+        write_whole(self.path, self.text().encode())
+
+    def text(self) -> str:
+        """The whole table."""
+        return self._header + "".join(self._lines)
 
     @property
     def needs_classes(self) -> bool:

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from acpl.report.plots import BLUE, GREY, Interval, forest
 from acpl.report.run_data import Json, RunData
-from acpl.report.tables import FIGURES
+from acpl.report.tables import FIGURES, verdict
 
 FEW_GROUPS = 100
 WIDE = 0.1
@@ -97,9 +97,9 @@ def _verdict(run: RunData) -> Verdict:
     if gain["low"] is None or gain["mean"] is None:
         return Verdict("plain", "No class can be ranked", "")
     detail = f"{gain['mean']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}], paired over groups, 95 %"
-    if gain["low"] > 0:
+    if verdict(gain) == "above":
         return Verdict("good", f"Better than {against}", detail)
-    if gain["high"] < 0:
+    if verdict(gain) == "below":
         return Verdict("bad", f"Worse than {against}", detail)
     return Verdict("plain", f"No clear difference to {against}", detail)
 

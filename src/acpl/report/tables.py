@@ -148,7 +148,7 @@ def difference_rows(result: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
             "low": area["per_class_low"][name],
             "high": area["per_class_high"][name],
         }
-        rows.append((f"AUROC {name}", [_signed(one), _verdict(one)]))
+        rows.append((f"AUROC {name}", [_signed(one), verdict(one)]))
     return rows
 
 
@@ -158,10 +158,10 @@ def gain_sentence(result: Mapping[str, Any]) -> str:
     if warmup is None or warmup["gain"]["low"] is None:
         return "95 % intervals: bootstrap over groups."
     gain = warmup["gain"]
-    verdict = "better" if gain["low"] > 0 else "worse" if gain["high"] < 0 else "no clear difference"
+    word = {"above": "better", "below": "worse"}.get(verdict(gain), "no clear difference")
     return (
         f"{result['method']} − warm-up: {gain['mean']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}], "
-        f"{verdict} (paired bootstrap over groups, 95 %)."
+        f"{word} (paired bootstrap over groups, 95 %)."
     )
 
 
@@ -194,7 +194,11 @@ def _signed(figure: Mapping[str, Any]) -> str:
     return f"{figure['mean']:+.4f} [{figure['low']:+.4f}, {figure['high']:+.4f}]"
 
 
-def _verdict(figure: Mapping[str, Any]) -> str:
+def verdict(figure: Mapping[str, Any]) -> str:
+    """``above``, ``below`` or ``unclear``; of few patients an interval may have no width, and p is large."""
     if figure["mean"] is None:
         return ""
+    p = figure.get("p")
+    if figure["low"] == figure["high"] or (p is not None and p >= 0.05):
+        return "unclear"
     return "above" if figure["low"] > 0 else "below" if figure["high"] < 0 else "unclear"

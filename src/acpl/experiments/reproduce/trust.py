@@ -68,7 +68,7 @@ def _ranked(
     """(classes,): AUC among the masked images; patients are drawn from all, so that sets can be compared."""
     rows = np.searchsorted(manifest.ids, table["id"].to_numpy(dtype=np.int64))
     if not mask.any():
-        return Resampled(*(np.full(shape, np.nan) for shape in ((said.shape[1],), (resamples, said.shape[1]))))
+        return Resampled(np.full(said.shape[1], np.nan), np.full((resamples, said.shape[1]), np.nan))
     statistic = ranking_figures(manifest.labels[rows][mask], said[mask])
     found = resample(lambda weights: statistic(weights[:, mask]), len(rows), manifest.groups[rows], resamples=resamples)
     return found["auroc"]
