@@ -13,18 +13,16 @@ def refuse_other_parts(folder: RunFolder, manifest: Manifest) -> None:
     """Refuse to judge or review by a table from which other parts are drawn now: they would hold what was trained on.
 
     ``manifest`` is of all parts. Parts that nobody has named are drawn by what is labelled, so that labels or rows
-    that were added since may move every image. New images are no trouble, unless their patient was trained on.
+    that were added since may move every image. They are drawn by patient, so that a patient who was trained on and is
+    tested now has an image that says so.
     """
     split = pd.read_csv(folder.path / "split.csv", dtype={"image": str, "role": str}, keep_default_na=False)
     role = dict(zip(split["image"], split["role"], strict=True))
-    names, parts = manifest.table["image"].astype(str), manifest.table["part"]
+    names = manifest.table["image"].astype(str)
     before = names.map(role)
-    moved = names[before.notna() & (before.map(_PART) != parts)]
-    groups = manifest.table["group"]
-    shared = names[(parts == "test") & groups.isin(groups[before.notna()])]
-    for found, what in ((moved, "in another part"), (shared, "of patients that it was trained on")):
-        if len(found):
-            raise UserError(
-                f"{folder.config().data} has changed since {folder.path} was trained: {len(found)} images are {what} "
-                f"now, {found.iloc[0]} among them; undo the change, or name the parts in a column 'split'"
-            )
+    moved = names[before.notna() & (before.map(_PART) != manifest.table["part"])]
+    if len(moved):
+        raise UserError(
+            f"{folder.config().data} has changed since {folder.path} was trained: {len(moved)} images are in another "
+            f"part now, {moved.iloc[0]} among them; undo the change, or name the parts in a column 'split'"
+        )
