@@ -10,6 +10,7 @@ from acpl.algorithms.contract import Samples
 from acpl.algorithms.fixmatch import align, masked_loss
 from acpl.algorithms.src_mt import relations
 from acpl.algorithms.tcse import quarter_turns
+from acpl.models import classification_loss
 from acpl.task import Task
 from tests.algorithms.method_tester import MethodTester, World
 
@@ -172,3 +173,23 @@ def test_a_sample_s_targets_are_poison_where_nobody_knows_them() -> None:
     assert stage is not None
     drawn: Samples = world.batch(stage)["unlabelled"]
     assert torch.isnan(drawn.targets).all()
+
+
+def test_mixup_teaches_what_the_network_itself_says_from_the_first_step() -> None:
+    world = World("mixup", Task.MULTI_LABEL)
+    stage = world.method.stage(0)
+    assert stage is not None
+    for weight in world.method._networks.average.network.parameters():  # type: ignore[attr-defined]
+        weight.data.fill_(torch.nan)  # the averaged copy is not asked
+    assert float(world.method.losses(world.batch(stage))["unlabelled"]) > 0.1  # a weight that rises began at exp(-5)
+
+
+def test_labels_weigh_as_much_for_noteacher_as_for_every_method() -> None:
+    world = World("noteacher", Task.MULTI_LABEL)
+    stage = world.method.stage(0)
+    assert stage is not None
+    batch = world.batch(stage)
+    found = world.method.losses(batch)["first"]
+    images = torch.cat([part.images for part in batch.values()])
+    logits = world.method._networks.trained(images).logits[: len(batch["labelled"].ids)]  # type: ignore[attr-defined]
+    assert torch.allclose(found, classification_loss(logits, batch["labelled"].targets, Task.MULTI_LABEL))

@@ -1,5 +1,6 @@
 """Prediction of files that a user names."""
 
+import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from PIL import Image
 import acpl
 from acpl.data.phantoms import draw_chest
 from acpl.engine import predicting
-from acpl.engine.predicting import find_files, prediction_table
+from acpl.engine.predicting import Predictor, find_files, prediction_table
 from acpl.engine.run_folder import RunFolder
 
 
@@ -135,3 +136,12 @@ def test_batches_do_not_matter_and_progress_is_told(
     assert whole["id"].tolist() == parts["id"].tolist()
     np.testing.assert_allclose(whole.iloc[:, 1:9].to_numpy(), parts.iloc[:, 1:9].to_numpy(), atol=1e-6)
     assert told == [("predicting", 3, 7), ("predicting", 6, 7), ("predicting", 7, 7)]
+
+
+def test_a_run_is_asked_in_the_precision_that_it_was_trained_in(chest_run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(chest_run, tmp_path / "run"))
+    assert not Predictor.load(RunFolder.open(run), device="cpu").device.mixed
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("precision: auto", "precision: bf16-mixed"))
+    assert Predictor.load(RunFolder.open(run), device="cpu").device.mixed
+    assert not Predictor.load(RunFolder.open(run), device="cpu", precision="32").device.mixed
