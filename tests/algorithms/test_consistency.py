@@ -181,7 +181,7 @@ def test_mixup_teaches_what_the_network_itself_says_from_the_first_step() -> Non
     assert stage is not None
     for weight in world.method._networks.average.network.parameters():  # type: ignore[attr-defined]
         weight.data.fill_(torch.nan)  # the averaged copy is not asked
-    assert float(world.method.losses(world.batch(stage))["unlabelled"]) > 0.1  # a weight that rises began at exp(-5)
+    assert world.method.losses(world.batch(stage))["unlabelled"].item() > 0.1  # a weight that rises began at exp(-5)
 
 
 def test_labels_weigh_as_much_for_noteacher_as_for_every_method() -> None:
