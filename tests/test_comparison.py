@@ -24,7 +24,7 @@ from acpl.experiments.comparison import notes_on, steps_of, write_tables
 from acpl.experiments.contents import contents
 from acpl.experiments.published import published_figure
 from acpl.experiments.standings import Entry, simultaneous, summarise
-from acpl.experiments.tuning import MOST, Choice, candidates, choose
+from acpl.experiments.tuning import MOST, Choice, candidates, choose, chosen_before
 from acpl.report.comparison import comparison_tables
 
 TINY = {
@@ -294,12 +294,15 @@ def test_the_earlier_of_equal_settings_is_chosen_and_a_failed_one_never(tmp_path
         (tmp_path / cell.name / "evaluation-validation.json").write_text(json.dumps({"auroc": {"mean": figure}}))
     offered = [{}, {"k": 1}, {"k": 2}]
     kept = tmp_path / "tuning" / "x-0.1.json"
-    assert choose(tmp_path, cells, offered, {}) == Choice({"k": 1}, 3)
+    assert choose(tmp_path, cells, offered, {}, kept) == Choice({"k": 1}, 3)
     kept.unlink()
-    assert choose(tmp_path, cells, offered, {cell.name: "no luck" for cell in cells}) == Choice({}, 0)
-    assert choose(tmp_path, cells, offered, {cells[1].name: "no luck"}) == Choice({"k": 2}, 2)
+    assert choose(tmp_path, cells, offered, {cell.name: "no luck" for cell in cells}, kept) == Choice({}, 0)
+    assert choose(tmp_path, cells, offered, {cells[1].name: "no luck"}, kept) == Choice({"k": 2}, 2)
     # The other is better, but what is there was trained with this one.
-    assert choose(tmp_path, cells, offered, {}) == Choice({"k": 2}, 2)
+    assert choose(tmp_path, cells, offered, {}, kept) == Choice({"k": 2}, 2)
+    assert chosen_before(kept, offered) == Choice({"k": 2}, 2)
+    assert chosen_before(kept, offered[:2]) is None  # a choice among others says nothing
+    assert choose(tmp_path, cells[:2], offered[:2], {}, kept) == Choice({"k": 1}, 2)
 
 
 def test_the_budget_is_the_same_for_all_or_a_number() -> None:

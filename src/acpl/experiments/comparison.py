@@ -24,7 +24,15 @@ from acpl.experiments.contents import contents
 from acpl.experiments.jobs import choose_jobs
 from acpl.experiments.published import CHOSEN_ON_TEST, SOURCE
 from acpl.experiments.standings import Entry, summarise
-from acpl.experiments.tuning import AS_IT_STANDS, Choice, Settings, candidates, choose, tuning_cells
+from acpl.experiments.tuning import (
+    AS_IT_STANDS,
+    Choice,
+    Settings,
+    candidates,
+    choose,
+    refuse_without_validation,
+    tuning_cells,
+)
 from acpl.experiments.watched import WatchedRuns
 from acpl.report.comparison import as_csv, as_latex, as_markdown
 
@@ -73,8 +81,9 @@ def compare(
     config = _checked(offered, fractions, settings)
     manifest = source_of(config).manifest()
     refuse_given_labels(config, manifest)
-    if tune > 1 and not ((manifest.table["part"] == "validation").to_numpy() & manifest.known).any():
-        raise UserError(f"tune chooses on the validation part, but {config.data} has none")
+    if tune > 1:
+        validation = (manifest.table["part"] == "validation").to_numpy()
+        refuse_without_validation(int((validation & manifest.known).sum()), config.data)
     budgets = {fraction: steps_of(budget, fraction, settings, manifest) for fraction in fractions}
     plan = {
         "methods": chosen_methods,
@@ -113,7 +122,8 @@ def compare(
             f"{title}\nchoosing settings on validation, {tune} a method",
         )
         for (fraction, method), own in trials.items():
-            best[fraction, method] = choose(folder, own, offered[method], failures)
+            record = folder / "tuning" / f"{method}-{fraction:g}.json"
+            best[fraction, method] = choose(folder, own, offered[method], failures, record)
     cells = {
         (seed, fraction, method): Cell(
             f"{method}-{fraction:g}-{seed}",

@@ -87,14 +87,30 @@ def tuning_cells(method: str, fraction: float, offered: Sequence[Settings], sett
     ]
 
 
-def choose(folder: Path, cells: Sequence[Cell], offered: Sequence[Settings], failed: Mapping[str, str]) -> Choice:
-    """The candidate that is best on validation, the earlier of equals; what was found is kept in ``NAME.json``.
+def refuse_without_validation(known: int, data: str) -> None:
+    """Nothing can be chosen where no validation image has a label."""
+    if known == 0:
+        raise UserError(f"tune chooses on the validation part, but {data} has none")
+
+
+def chosen_before(file: Path, offered: Sequence[Settings]) -> Choice | None:
+    """What was chosen once among these, if any could be judged."""
+    if not file.exists():
+        return None
+    record = json.loads(file.read_text(encoding="utf-8"))
+    before = Choice.of(record)
+    return before if before.tried and [row["settings"] for row in record] == [dict(one) for one in offered] else None
+
+
+def choose(
+    folder: Path, cells: Sequence[Cell], offered: Sequence[Settings], failed: Mapping[str, str], file: Path
+) -> Choice:
+    """The candidate that is best on validation, the earlier of equals; what was found is kept in ``file``.
 
     What was chosen once stays chosen, for runs have been trained with it: a candidate that failed then and is done now
     comes too late. Where all failed it is the method as it stands, which will then fail in sight of all.
     """
-    file = folder / f"{cells[0].name.rsplit('-', 1)[0]}.json"
-    if file.exists() and (before := Choice.of(json.loads(file.read_text(encoding="utf-8")))).tried:
+    if before := chosen_before(file, offered):
         return before
     figures = [
         read_evaluation(folder, cell)["auroc"]["mean"] if is_done(folder, cell) and cell.name not in failed else None

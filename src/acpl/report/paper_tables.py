@@ -146,13 +146,14 @@ def _cell(entry: Mapping[str, Any] | None, kind: str) -> str:
         return ""
     if kind == "mean":
         if entry["mean"] is None:
-            return "failed" if entry["failed"] else "undefined"
+            return "missing" if entry["failed"] else "undefined"
         text = _number(entry["mean"], entry["measure"])
         if entry["low"] is not None and entry["high"] is not None:
             text += f" [{_number(entry['low'], entry['measure'])}, {_number(entry['high'], entry['measure'])}]"
         if entry["spread"] is not None:
             text += f" ± {_number(entry['spread'], entry['measure'])}"
-        return text + (f" ({len(entry['failed'])} failed)" if entry["failed"] else "")
+        whole = entry["seeds"] + len(entry["failed"])
+        return text + (f" ({entry['seeds']} of {whole} seeds)" if entry["failed"] else "")
     if entry[kind] is None:
         return ""
     point, low, high = (entry[key] for key in (kind, f"{kind}_low", f"{kind}_high"))
@@ -167,13 +168,16 @@ def _number(value: float, measure: str) -> str:
 
 
 def _best(rows: Sequence[str], pairs: Pairs, found: Found, beside: Sequence[str]) -> set[tuple[int, int]]:
-    """(row, pair) of the greatest mean of each column, where rows compete."""
+    """(row, pair) of the greatest mean of each column, where rows compete; a mean over fewer seeds does not."""
     best = set()
     for number, (column, measure) in enumerate(pairs):
         means = {
             place: entry["mean"]
             for place, row in enumerate(rows)
-            if row not in beside and (entry := found.get((row, column, measure))) and entry["mean"] is not None
+            if row not in beside
+            and (entry := found.get((row, column, measure)))
+            and entry["mean"] is not None
+            and not entry["failed"]
         }
         if measure in COMPETING and len(means) > 1:
             best.add((max(means, key=lambda place: means[place]), number))

@@ -19,6 +19,7 @@ PREDICTIONS = "predictions.csv.gz"
 SMALL = ("config.yaml", "events.jsonl", PREDICTIONS, "evaluation.json")
 """What is kept of every run, the last one last: where it is, the others are."""
 SPLIT = "split.json"
+NOT_RUN = "not run yet"
 MADE = "made.json"
 """How a run was made: versions, machine, seconds; from its folder ``report``."""
 
@@ -31,10 +32,12 @@ def run_and_keep(
     prepare: Callable[[Planned, Path], None],
     jobs: int,
     say: Callable[[str], None],
+    run: bool = True,
 ) -> dict[str, str]:
     """Run what is not kept yet and copy its small files; why cells failed, by their names.
 
-    ``prepare`` is called with each finished run's folder before that.
+    ``prepare`` is called with each finished run's folder before that. Without ``run`` only what is there is kept, and
+    every other cell counts as ``NOT_RUN``.
     """
     for one in missing_cells(planned, kept):
         beside = kept_beside(one, kept)
@@ -54,6 +57,8 @@ def run_and_keep(
         say(line)
 
     keep_finished()
+    if not run:
+        return dict.fromkeys((one.cell.name for one in missing_cells(planned, kept)), NOT_RUN)
     failed = run_cells([one.cell for one in missing], work, jobs=jobs, say=said, keep_going=True)
     keep_finished()
     return failed

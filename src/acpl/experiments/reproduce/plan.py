@@ -54,6 +54,8 @@ class Ground:
     train: int
     known: int
     """Training images that have labels."""
+    validation: int = 0
+    """Validation images that have labels."""
 
     def labelled(self, fraction: float) -> int:
         """How many images keep their labels."""
@@ -73,6 +75,8 @@ class Request:
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``Config``, and ``preset``."""
+    chosen: Mapping[tuple[float, str], Mapping[str, Any]] = field(default_factory=dict)
+    """What a method was given on top, by share of labels and its name: chosen on validation."""
 
     def shared(self, fraction: float) -> Config:
         """What every arm has in common at this share of labels."""
@@ -83,8 +87,8 @@ class Request:
         shared = self.shared(self.fractions[0])
         manifest = source_of(shared).manifest()
         refuse_given_labels(shared, manifest)
-        train = (manifest.table["part"] == "train").to_numpy()
-        return Ground(manifest.task, manifest.classes, int(train.sum()), int((train & manifest.known).sum()))
+        train, validation = (manifest.only((part,)).known for part in ("train", "validation"))
+        return Ground(manifest.task, manifest.classes, len(train), int(train.sum()), int(validation.sum()))
 
     def budget(self, ground: Ground, fraction: float) -> int:
         """Gradient steps of every arm: as asked, or as many as ACPL would take if it selected everything."""
@@ -101,6 +105,7 @@ class Request:
             **self.tuned.get(EVERYBODY, {}),
             **self.settings,
             **self.tuned.get(arm.method, {}),
+            **({} if arm.all_labels else self.chosen.get((fraction, arm.method), {})),
             **arm.settings,
             "method": arm.method,
             "fraction": 1.0 if arm.all_labels else fraction,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from acpl.engine.training import MAY_CHANGE
 from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 from acpl.experiments.reproduce import paper
+from acpl.experiments.reproduce.allowance import choose_all, known_choices, not_run, sentences, trials
 from acpl.experiments.reproduce.gathered import Gathered, Made, Study
 from acpl.experiments.reproduce.keeping import (
+    NOT_RUN,
     events,
     kept_beside,
     made_by,
@@ -23,8 +25,9 @@ from acpl.experiments.reproduce.keeping import (
     split_counts,
 )
 from acpl.experiments.reproduce.names import NAMES
-from acpl.experiments.reproduce.plan import Planned, Request, plan, read_tuned
+from acpl.experiments.reproduce.plan import Ground, Planned, Request, plan, read_tuned
 from acpl.experiments.reproduce.studies import STUDIES
+from acpl.experiments.tuning import Choice, refuse_without_validation
 from acpl.report.paper_tables import as_csv, as_latex, as_markdown, sheets
 from acpl.settings import unknown
 
@@ -44,9 +47,11 @@ def reproduce(
     steps: int | None = None,
     ks: Sequence[int] = (),
     tuned: str | Path | None = None,
+    tune: int = 1,
     jobs: int = 1,
     resamples: int = 2000,
     dry_run: bool = False,
+    run: bool = True,
     say: Callable[[str], None] = lambda _: None,
     **settings: Any,
 ) -> Path:
@@ -56,7 +61,9 @@ def reproduce(
     ``OUT/NAME`` gets ``table.md``, ``.csv`` and ``.tex``, a figure's ``figure.svg`` and ``.png``, and every run's small
     files below ``runs``; weights and the rest stay below ``work``. What is there is not run again, and a run that
     another table in ``OUT`` has is copied. ``tuned`` is a YAML file of settings: under ``all`` for every method,
-    under a method's name its own.
+    under a method's name its own. With ``tune`` above 1 every method of table1, table2 or table3 gets so many settings
+    of its own to choose among on seed 0's validation part; ``OUT/NAME/tuning`` keeps what was found. Without ``run``
+    the table is made of the runs that are there, and says which are not.
     """
     if name not in STUDIES:
         raise unknown("table or figure", name, STUDIES)
@@ -65,20 +72,22 @@ def reproduce(
         raise UserError("seeds, jobs, resamples and steps should be at least 1")
     request = _request(study, methods, fractions, seeds, steps, ks, tuned, settings)
     ground = request.ground()
+    target = Path(out) / name
+    kept, records = target / "runs", target / "tuning"
+    chosen = _choices(study, request, ground, tune, records, Path(work), jobs=jobs, run=run and not dry_run, say=say)
+    request = replace(request, chosen={place: choice.settings for place, choice in chosen.items()})
     planned = [
         one
         for fraction in request.fractions
         for one in plan(study.arms(request, ground, fraction), request, ground, fraction)
     ]
-    target = Path(out) / name
-    kept = target / "runs"
     if dry_run:
         _tell(planned, kept, Path(work), say)
         return target
-    failed = run_and_keep(planned, kept, Path(work), prepare=study.prepare, jobs=jobs, say=say)
+    failed = run_and_keep(planned, kept, Path(work), prepare=study.prepare, jobs=jobs, say=say, run=run)
     gathered = Gathered(request, ground, planned, kept, failed, resamples)
     made = study.make(gathered)
-    _write(target, study, gathered, made)
+    _write(target, study, gathered, replace(made, notes=[*made.notes, *sentences(chosen)]))
     return target
 
 
@@ -123,6 +132,35 @@ def _request(
     )
 
 
+def _choices(
+    study: Study,
+    request: Request,
+    ground: Ground,
+    tune: int,
+    records: Path,
+    work: Path,
+    *,
+    jobs: int,
+    run: bool,
+    say: Callable[[str], None],
+) -> dict[tuple[float, str], Choice]:
+    """What every method is given on top, by share of labels and name; without ``run`` as far as it is known."""
+    if tune == 1:
+        return {}
+    if not study.methods:
+        raise UserError(f"{study.name} is about acpl alone; tune is for {', '.join(METHODS_FOR)}")
+    refuse_without_validation(ground.validation, short(request.shared(request.fractions[0]).data))
+    offered = trials(request, ground, lambda fraction: study.arms(request, ground, fraction), tune)
+    if run:
+        return choose_all(offered, records, work, jobs=jobs, say=say)
+    waiting = not_run(offered, records, work)
+    for cell in waiting:
+        say(f"{'to try':8} {cell.name}  (on validation, {cell.settings['steps']} steps)")
+    if waiting:
+        say(f"{len(waiting)} to try on validation; until then what follows takes their methods as they stand")
+    return known_choices(offered, records)
+
+
 def _tell(planned: Sequence[Planned], kept: Path, work: Path, say: Callable[[str], None]) -> None:
     """A line a cell: its name, what it is, and whether it is there."""
     missing = {one.cell.name for one in missing_cells(planned, kept)}
@@ -145,14 +183,9 @@ def _tell(planned: Sequence[Planned], kept: Path, work: Path, say: Callable[[str
 
 def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
     entries = [asdict(one) for one in made.entries]
-    failures = [
-        f"failed: {one.arm.row}, {one.column}, seed {one.seed}: {gathered.failed[one.cell.name]}"
-        for one in gathered.planned
-        if one.cell.name in gathered.failed
-    ]
     request = gathered.request
     how = [_intervals(gathered)] if any(one.low is not None for one in made.entries) else []
-    notes = [*made.notes, *how, f"Beside: {paper.source(study.name)}", *failures]
+    notes = [*made.notes, *how, f"Beside: {paper.source(study.name)}", *_missing(gathered)]
     # Classes do not compete with each other, nor does what the published code does with what it should have done.
     beside = [one["row"] for one in entries] if study.name in ("table2", "departures", "trust") else study.beside
     table = sheets(entries, reference=study.reference, beside=beside)
@@ -171,6 +204,25 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
         files |= {"figure.svg": made.figure.svg().encode(), "figure.png": made.figure.png()}
     for name, content in files.items():
         write_whole(target / name, content)
+
+
+def _missing(gathered: Gathered) -> list[str]:
+    """Which runs failed, each with its reason, and which were not run yet, in one line."""
+    lines = [
+        f"failed: {one.arm.row}, {one.column}, seed {one.seed}: {reason}"
+        for one in gathered.planned
+        if (reason := gathered.failed.get(one.cell.name, NOT_RUN)) != NOT_RUN
+    ]
+    waiting: dict[str, list[str]] = {}
+    for one in gathered.planned:
+        if gathered.failed.get(one.cell.name) == NOT_RUN:
+            waiting.setdefault(f"{one.arm.row}, {one.column}", []).append(str(one.seed))
+    return [*lines, *_not_run(waiting)]
+
+
+def _not_run(waiting: dict[str, list[str]]) -> list[str]:
+    places = [f"{place}, seed{'' if len(seeds) == 1 else 's'} {', '.join(seeds)}" for place, seeds in waiting.items()]
+    return [f"Not run yet: {'; '.join(places)}."] if places else []
 
 
 def _intervals(gathered: Gathered) -> str:
@@ -206,6 +258,9 @@ def _made(gathered: Gathered, data: str) -> dict[str, Any]:
         "steps": request.steps,
         "ks": request.ks,
         "tuned": request.tuned,
+        "chosen": [
+            {"method": method, "fraction": fraction, **own} for (fraction, method), own in request.chosen.items()
+        ],
         "settings": {key: str(value) for key, value in request.settings.items() if key not in _PLACES},
         "resamples": gathered.resamples,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,0 +1,76 @@
+"""The same small allowance for every method of a table: so many settings of its own, the best on validation taken."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from acpl.experiments.cells import Cell, run_cells
+from acpl.experiments.reproduce.plan import Arm, Ground, Request, percent
+from acpl.experiments.tuning import Choice, Settings, candidates, choose, chosen_before
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What one method may be given at one share of labels, and the run that judges each."""
+
+    fraction: float
+    method: str
+    offered: tuple[Settings, ...]
+    cells: tuple[Cell, ...]
+    """Seed 0's, so that the one that is chosen need not be trained again for the table."""
+
+    def record(self, folder: Path) -> Path:
+        """Where the choice is kept; its name ends in a digest of the method as it stands."""
+        return folder / f"{self.cells[0].name}.json"
+
+
+def trials(request: Request, ground: Ground, arms: Callable[[float], Sequence[Arm]], count: int) -> list[Trials]:
+    """``count`` settings of every method, at every share of labels; the first is the method as it stands."""
+    found = []
+    for fraction in request.fractions:
+        steps = request.budget(ground, fraction)
+        for method in dict.fromkeys(arm.method for arm in arms(fraction) if not arm.all_labels):
+            cells: dict[str, tuple[Settings, Cell]] = {}
+            for offered in candidates(method, count):
+                cell = request.cell(Arm(method, method, dict(offered)), fraction, 0, steps)
+                cells.setdefault(cell.name, (offered, replace(cell, part="validation")))
+            settings, runs = zip(*cells.values(), strict=True)
+            found.append(Trials(fraction, method, settings, runs))
+    return found
+
+
+def not_run(of: Sequence[Trials], folder: Path, work: Path) -> list[Cell]:
+    """The runs that a choice still waits for."""
+    waiting = [cell for one in of if chosen_before(one.record(folder), one.offered) is None for cell in one.cells]
+    return [cell for cell in waiting if not (work / cell.name / cell.evaluation).exists()]
+
+
+def known_choices(of: Sequence[Trials], folder: Path) -> dict[tuple[float, str], Choice]:
+    """What was chosen before."""
+    before = {(one.fraction, one.method): chosen_before(one.record(folder), one.offered) for one in of}
+    return {place: choice for place, choice in before.items() if choice is not None}
+
+
+def choose_all(
+    of: Sequence[Trials], folder: Path, work: Path, *, jobs: int, say: Callable[[str], None]
+) -> dict[tuple[float, str], Choice]:
+    """The best on validation by share of labels and method; what was found is kept in ``folder``."""
+    waiting = not_run(of, folder, work)
+    failed = run_cells(waiting, work, jobs=jobs, say=say, keep_going=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    return {(one.fraction, one.method): choose(work, one.cells, one.offered, failed, one.record(folder)) for one in of}
+
+
+def sentences(chosen: dict[tuple[float, str], Choice]) -> list[str]:
+    """What a reader must know of the choices."""
+    if not chosen:
+        return []
+    lines = []
+    for (fraction, method), choice in chosen.items():
+        values = ", ".join(f"{key} {value}" for key, value in choice.settings.items()) or "as it stands"
+        lines.append(f"{method} at {percent(fraction)}: {values} ({choice.tried})")
+    return [
+        "Each method's own settings were chosen on seed 0's validation part among so many as the brackets say: "
+        + "; ".join(lines)
+        + "."
+    ]
