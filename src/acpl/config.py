@@ -131,7 +131,7 @@ class Config(Section):
     """The method's own settings, by name; in the shell each is an option of its own, like --k 20."""
 
     backbone: str = _group("Model", default="small")
-    """The network: small (for CPUs), efficientnet-lite0, -lite2 (extra 'pretrained'), densenet121, densenet169, timm:NAME."""
+    """The network: small (for CPUs), efficientnet-lite0, efficientnet-lite2, densenet121, densenet169, timm:NAME."""
     weights: str = _group("Model", default="none")
     """What it starts from: none (random), imagenet, or a file of weights for this backbone."""
     init_from: OptionalPath = _group("Model", default=None)
