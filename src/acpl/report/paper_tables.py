@@ -10,13 +10,14 @@ MEASURES = {
     "auroc": "AUC",
     "sensitivity": "sensitivity",
     "f1": "F1",
+    "together": "AUC, seeds together",
     "stages": "stages",
     "pseudo_labelled": "of the pool pseudo-labelled",
     "size": "size",
     "share": "share",
 }
 """Measures and their headings."""
-COMPETING = ("auroc", "sensitivity", "f1")
+COMPETING = ("auroc", "sensitivity", "f1", "together")
 """Measures of which the greatest is the best."""
 COUNTS = ("stages", "size")
 """Measures that are shown as they are; all others are shares, shown × 100."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,17 +54,40 @@ class Judged:
 
 def judge(predictions: Path, resamples: int) -> Judged:
     """All measures of a run from its predictions alone."""
-    # As text: pandas' own reading of numbers may be off in the last digit.
-    table = pd.read_csv(predictions, dtype=str, keep_default_na=False).set_index("image").sort_index()
-    classes = tuple(name.removeprefix("truth.") for name in table.columns if name.startswith("truth."))
-    truth, score, called = (
-        table[[f"{kind}.{name}" for name in classes]].to_numpy(dtype=np.float64)
-        for kind in ("truth", "probability", "decision")
-    )
+    said = _Said.read(predictions)
+    truth, score, called = (said.values(kind) for kind in ("truth", "probability", "decision"))
     statistic = together(ranking_figures(truth, score), decision_figures(truth, called.astype(bool)))
-    groups = table["group"].to_numpy(dtype=object)
-    found = resample(statistic, len(truth), groups, resamples=resamples)
-    return Judged(tuple(map(str, table.index)), classes, {name: found[name] for name in MEASURES})
+    found = resample(statistic, len(truth), said.groups, resamples=resamples)
+    return Judged(tuple(map(str, said.table.index)), said.classes, {name: found[name] for name in MEASURES})
+
+
+def judge_together(predictions: Sequence[Path], resamples: int) -> Resampled:
+    """The AUC of the mean of several runs' answers, as of one model of so many networks."""
+    said = [_Said.read(file) for file in predictions]
+    score = np.mean([one.values("probability") for one in said], axis=0)
+    statistic = ranking_figures(said[0].values("truth"), score)
+    return resample(statistic, len(score), said[0].groups, resamples=resamples)["auroc"]
+
+
+class _Said(NamedTuple):
+    """What a run said of the test part, in the order of the images' names."""
+
+    table: pd.DataFrame
+    classes: tuple[str, ...]
+
+    @classmethod
+    def read(cls, predictions: Path) -> "_Said":
+        # As text: pandas' own reading of numbers may be off in the last digit.
+        table = pd.read_csv(predictions, dtype=str, keep_default_na=False).set_index("image").sort_index()
+        return cls(table, tuple(name.removeprefix("truth.") for name in table.columns if name.startswith("truth.")))
+
+    @property
+    def groups(self) -> npt.NDArray[np.object_]:
+        return self.table["group"].to_numpy(dtype=object)
+
+    def values(self, kind: str) -> Floats:
+        """(images, classes)."""
+        return self.table[[f"{kind}.{name}" for name in self.classes]].to_numpy(dtype=np.float64)
 
 
 def same_images(judged: Mapping[str, Judged]) -> None:

@@ -6,8 +6,8 @@ from functools import cached_property
 from pathlib import Path
 
 from acpl.evaluation import Resampled
-from acpl.experiments.reproduce.entries import Entry, Judged, judge, same_images
-from acpl.experiments.reproduce.keeping import PREDICTIONS, is_kept
+from acpl.experiments.reproduce.entries import Entry, Judged, judge, judge_together, same_images
+from acpl.experiments.reproduce.keeping import PREDICTIONS, is_kept, split_counts
 from acpl.experiments.reproduce.plan import Arm, Ground, Planned, Request
 from acpl.report.canvas import Canvas
 
@@ -50,6 +50,20 @@ class Gathered:
     def seeds(self, row: str, column: str, measure: str) -> dict[int, Resampled]:
         """A measure of each seed that finished."""
         return {one.seed: self.judged[one.cell.name].figures[measure] for one in self.at(row, column)}
+
+    @cached_property
+    def together(self) -> dict[tuple[str, str], Resampled]:
+        """The AUC of the mean of all seeds' answers, by row and column.
+
+        Not there where seeds are missing, or had other labels: so many networks would have learnt from more of them.
+        """
+        found = {}
+        for row, column in self.places():
+            runs = [self.folder(one) for one in self.at(row, column)]
+            labels = {str(split_counts(run)["checksum"]) for run in runs}
+            if len(runs) == self.request.seeds > 1 and len(labels) == 1:
+                found[row, column] = judge_together([run / PREDICTIONS for run in runs], self.resamples)
+        return found
 
     @cached_property
     def judged(self) -> dict[str, Judged]:

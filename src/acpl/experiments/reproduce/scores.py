@@ -2,13 +2,45 @@
 
 import numpy as np
 
+from acpl.evaluation import Resampled
 from acpl.experiments.reproduce import paper
 from acpl.experiments.reproduce.entries import Entry, entry, of_class
 from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import events, split_counts
 
+TOGETHER = "together"
 CEILING = "all labels"
 FLOOR = "supervised"
+
+
+def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ...] = ("auroc",)) -> Made:
+    """The score table; and what all seeds of an arm say together, where they had the same labels."""
+    made = score_table(gathered, reference=reference, measures=measures)
+    found = gathered.together
+
+    def of(row: str, column: str) -> dict[int, Resampled]:
+        return {0: found[row, column]} if (row, column) in found else {}
+
+    joined = [
+        entry(
+            row,
+            column,
+            TOGETHER,
+            of(row, column),
+            reference=of(reference, column),
+            floor=of(FLOOR, column),
+            ceiling=of(CEILING, column),
+        )
+        for row, column in found
+        if (reference, column) in found  # else there is nothing to compare with
+    ]
+    if not joined:
+        return made
+    note = (
+        "Together: the mean of all seeds' answers, judged as one model of so many networks; all had the same labels. "
+        "It is of the training's chance as free as so many runs can make it."
+    )
+    return Made([*made.entries, *joined], [*made.notes, note])
 
 
 def score_table(gathered: Gathered, *, reference: str, measures: tuple[str, ...] = ("auroc",)) -> Made:

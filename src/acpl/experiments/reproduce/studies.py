@@ -9,7 +9,7 @@ from acpl.config import Config
 from acpl.experiments.reproduce.gathered import Study
 from acpl.experiments.reproduce.plan import SCHEDULE, Arm, Ground, Planned, Request
 from acpl.experiments.reproduce.pool_figures import balance_figure, examples_figure, k_figure, size_figure
-from acpl.experiments.reproduce.scores import CEILING, FLOOR, class_table, score_table, sets_table
+from acpl.experiments.reproduce.scores import CEILING, FLOOR, class_table, methods_table, score_table, sets_table
 from acpl.experiments.reproduce.selection import SNAPSHOTS, departures_table, judge_snapshots
 from acpl.experiments.reproduce.trust import POOL, trust_table
 from acpl.task import Task
@@ -177,7 +177,7 @@ STUDIES = {
             CHEST,
             (0.02, 0.05, 0.1, 0.15, 0.2),
             methods_and_ceiling,
-            partial(score_table, reference=FLOOR),
+            partial(methods_table, reference=FLOOR),
             beside=(CEILING,),
             methods=_ALL,
         ),
@@ -187,7 +187,7 @@ STUDIES = {
             LESIONS,
             (0.2,),
             methods_and_ceiling,
-            partial(score_table, reference=FLOOR, measures=("auroc", "sensitivity", "f1")),
+            partial(methods_table, reference=FLOOR, measures=("auroc", "sensitivity", "f1")),
             beside=(CEILING,),
             methods=_ALL,
             settings={"threshold": 0.18},
