@@ -13,6 +13,7 @@ from acpl.data.workers import Progress, nothing
 from acpl.engine.comparing import differences, judged_part
 from acpl.engine.crew import launched_crew
 from acpl.engine.exporting import Exported, Format, export_run
+from acpl.engine.joining import join_runs
 from acpl.engine.judging import JudgedPart, is_judged, run_evaluation
 from acpl.engine.launching import alone, at_work, speaks
 from acpl.engine.loading import Model
@@ -104,6 +105,21 @@ def _lead(
         told.close()
     if speaks():
         _write_page(run.path)
+    return run.path
+
+
+def join(
+    runs: Sequence[str | Path], *, out: str | Path | None = None, device: str = "auto", progress: Progress = nothing
+) -> Path:
+    """Several runs as one model, which answers with the mean of their probabilities; its run folder.
+
+    They must have been trained on the same parts of the same images, with the same network; the method may differ, and
+    so may the seed. Without ``out`` it goes to a new folder below ``runs``.
+    """
+    paths = [Path(run) for run in runs]
+    target = Path(out) if out is not None else _new_folder("joined")
+    run = join_runs(paths, target, device=device, progress=progress)
+    _write_page(run.path)
     return run.path
 
 

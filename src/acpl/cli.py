@@ -126,6 +126,25 @@ def evaluate(
 
 
 @app.command()
+def join(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, two or more.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="The new run folder.", show_default=False)] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Make one model of several runs, whose networks answer together: steadier than each of them."""
+    from acpl import api
+    from acpl.engine.monitor import Terminal
+    from acpl.engine.run_folder import RunFolder
+
+    run = api.join(runs, out=out, device=device, progress=Terminal(_console(stderr=True)).progress)
+    joined = RunFolder(run).events()[0]
+    every, one = joined["labelled"], joined["labelled_for_one"]
+    shared = "" if every == one else f" between them, none more than {one:,}"
+    typer.echo(f"{len(runs)} networks, which had {every:,} labelled images{shared}")
+    typer.echo(f"run: {run}\nnext: acpl evaluate {run}")
+
+
+@app.command()
 def report(
     runs: Annotated[
         list[Path],

@@ -328,6 +328,11 @@ def test_data_that_is_not_there_is_said(data: str, sentence: str) -> None:
         find_source(options(data))
 
 
+def test_a_split_file_is_not_passed_over_in_silence_by_phantoms(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="phantom-chest has parts of its own"):
+        find_source(options("phantom-chest", split=tmp_path / "split.csv"))
+
+
 def test_a_folder_without_classes_says_what_it_might_be(tmp_path: Path) -> None:
     paint(tmp_path / "x.png", 1)
     with pytest.raises(UserError, match="should have one subfolder of images a class, at least two, but it has none"):

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from acpl.errors import UserError
-from acpl.models import BACKBONES, WeightAverage, build_classifier, classification_loss, probabilities
+from acpl.models import BACKBONES, Joined, WeightAverage, build_classifier, classification_loss, probabilities
 from acpl.models.backbones import _adapt_first_convolution
+from acpl.models.classifier import mean_logits
 from acpl.models.norms import NormActivation
 from acpl.task import Task
 
@@ -55,6 +56,32 @@ def test_losses_with_soft_targets_are_the_textbook_formulas() -> None:
     entropy = -(soft * torch.log_softmax(logits, dim=1)).sum(dim=1).mean()
     assert torch.allclose(classification_loss(logits, soft, Task.MULTI_CLASS), entropy, atol=1e-6)
     assert torch.allclose(probabilities(logits, Task.MULTI_CLASS).sum(dim=1), torch.ones(6))
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_joined_networks_answer_with_the_mean_of_their_probabilities(task: Task) -> None:
+    networks = [build_classifier("small", channels=1, classes=3).eval() for _ in range(3)]
+    images = torch.rand(5, 1, 32, 32)
+    joined = Joined(networks, task).eval()
+    out, each = joined(images), [network(images) for network in networks]
+    mean = torch.stack([probabilities(one.logits, task) for one in each]).mean(dim=0)
+    assert torch.allclose(probabilities(out.logits, task), mean, atol=1e-6)
+    assert out.features.shape == (5, joined.features)
+    cosines = [nn.functional.cosine_similarity(one.features[:1], one.features[1:2]) for one in each]
+    ours = nn.functional.cosine_similarity(out.features[:1], out.features[1:2])
+    assert torch.allclose(ours, torch.stack(cosines).mean(dim=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_the_mean_of_sure_answers_is_finite_and_of_one_network_its_own(task: Task) -> None:
+    sure = torch.tensor([[[500.0, -500.0]], [[-500.0, 500.0]], [[500.0, -500.0]]])
+    said = mean_logits(sure, task)
+    assert torch.isfinite(said).all()
+    assert probabilities(said, task).flatten().tolist() == pytest.approx([2 / 3, 1 / 3], abs=1e-6)
+    agreed = mean_logits(sure[:1].repeat(2, 1, 1), task)
+    assert probabilities(agreed, task).flatten().tolist() == pytest.approx([1, 0], abs=1e-6)
+    one = torch.randn(1, 4, 3)
+    assert torch.allclose(probabilities(mean_logits(one, task), task), probabilities(one[0], task), atol=1e-6)
 
 
 def test_the_average_starts_as_a_plain_mean_and_ends_as_a_decaying_one() -> None:

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
+from acpl.engine.building import network_of
 from acpl.engine.predicting import FINAL, Predictor
 from acpl.engine.run_folder import ModelCard, RunFolder
-from acpl.engine.training import build_network, source_of
+from acpl.engine.training import source_of
 from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
-from acpl.models import Classifier, Looks, look_at
+from acpl.models import Looks, Network, look_at
 from acpl.task import Task
 
 Format = Literal["onnx", "torchscript", "safetensors"]
@@ -53,7 +54,7 @@ class Exported(NamedTuple):
 class Callable8Bit(nn.Module):
     """uint8 images in, probabilities out: normalisation, activation and the mean over several looks are inside."""
 
-    def __init__(self, network: Classifier, card: ModelCard) -> None:
+    def __init__(self, network: Network, card: ModelCard) -> None:
         super().__init__()
         self.network = network
         self.task, self.looks = Task(card.task), card.looks
@@ -178,7 +179,7 @@ def _safetensors(predictor: Predictor, images: Tensor, file: Path) -> Call:
 
     state = {name: value.cpu().contiguous() for name, value in predictor.network.state_dict().items()}
     write_whole(file, save(state, metadata={"made_by": f"acpl {_version('acpl')}"}))
-    network = build_network(predictor.card)
+    network = network_of(predictor.card)
     network.load_state_dict(load_file(file))
     model = Callable8Bit(network, predictor.card).eval()
 
@@ -247,7 +248,12 @@ def _write_card(target: Path, folder: RunFolder, form: Format, checked: dict[str
             "rule": "argmax" if rule == "argmax" else "probability >= threshold",
             "thresholds": None if rule == "argmax" else dict(zip(card.classes, rule, strict=True)),
         },
-        "network": {"backbone": card.backbone, "activation": card.activation, "outputs": outputs},
+        "network": {
+            "backbone": card.backbone,
+            "activation": card.activation,
+            "outputs": outputs,
+            "networks": card.networks,
+        },
         "trained": {"data": config.data, "method": config.method, "seed": config.seed},
         "checked": checked,
         "versions": {"acpl": _version("acpl"), "python": platform.python_version(), "torch": torch.__version__},
@@ -259,10 +265,19 @@ def _write_card(target: Path, folder: RunFolder, form: Format, checked: dict[str
         described["opset"] = _opset(target / _FILES[form])
     if form == "safetensors":
         described["network"]["build"] = (
-            f"acpl.models.build_classifier({card.backbone!r}, channels={card.channels}, classes={outputs}, "
-            f"activation={card.activation!r}); load_state_dict; eval(); its .logits are the output"
+            f"{_build_text(card, outputs)}; load_state_dict; eval(); its .logits are the output"
         )
     RunFolder(target).write_json("model.json", described)
+
+
+def _build_text(card: ModelCard, outputs: int) -> str:
+    one = (
+        f"acpl.models.build_classifier({card.backbone!r}, channels={card.channels}, classes={outputs}, "
+        f"activation={card.activation!r})"
+    )
+    if card.networks == 1:
+        return one
+    return f"acpl.models.Joined([{one} for _ in range({card.networks})], acpl.task.Task({card.task!r}))"
 
 
 def _opset(file: Path) -> int:

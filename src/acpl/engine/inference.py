@@ -15,7 +15,7 @@ from acpl.engine.feature_shards import is_too_large, stored
 from acpl.engine.feed import feed_for
 from acpl.engine.recording import Recording, Repeated
 from acpl.engine.trouble import is_out_of_memory
-from acpl.models import Classifier, Looks, Outputs, look_at
+from acpl.models import Looks, Network, Outputs, look_at
 from acpl.task import Task
 
 BATCH = 256
@@ -40,7 +40,7 @@ class Inference:
 
     def __init__(
         self,
-        network: Classifier,
+        network: Network,
         store: ImageStore,
         *,
         task: Task,
@@ -64,14 +64,14 @@ class Inference:
         """In the order of ``ids``."""
         found = list(self._views(ids, progress))
         if not found:
-            head = self.network.head
-            return Views(head.weight.new_empty(0, head.in_features), head.weight.new_empty(0, head.out_features))
+            none = next(self.network.parameters())
+            return Views(none.new_empty(0, self.network.features), none.new_empty(0, self.network.outputs))
         return Views(*(torch.cat(parts)[: len(ids)] for parts in zip(*found, strict=True)))
 
     @torch.no_grad()
     def share(self, ids: Tensor, beside: Path, progress: Progress = nothing) -> Views | StoredViews:
         """The same, in files beside a run's where it would take too much of the memory."""
-        if is_too_large(len(ids), self.network.head.in_features, self._device.torch):
+        if is_too_large(len(ids), self.network.features, self._device.torch):
             return stored(self._views(ids, progress), len(ids), beside)
         return self(ids, progress)
 

@@ -16,13 +16,13 @@ from acpl.data.decode_job import PixelJob
 from acpl.data.files import SUFFIXES, ImageFiles
 from acpl.data.store import BadFile, ImageStore
 from acpl.data.workers import Progress, do_all, nothing
+from acpl.engine.building import network_of
 from acpl.engine.device import Device
 from acpl.engine.inference import BATCH, Inference
 from acpl.engine.run_folder import ModelCard, RunFolder
-from acpl.engine.training import build_network
 from acpl.errors import UserError
 from acpl.evaluation import decide
-from acpl.models import Classifier
+from acpl.models import Network
 from acpl.task import Task
 
 __all__ = ["FINAL", "BadFile", "Predictor", "find_files", "prediction_table", "run_prediction"]
@@ -34,7 +34,7 @@ FINAL = "model"
 class Predictor(NamedTuple):
     """A trained network and all it needs to be called."""
 
-    network: Classifier
+    network: Network
     card: ModelCard
     device: Device
 
@@ -45,7 +45,7 @@ class Predictor(NamedTuple):
         """The run's final model, or the snapshot of this name, in the precision that its thresholds were set in."""
         card = folder.card()
         chosen = Device.choose(device, precision or folder.config().precision)
-        network = build_network(card)
+        network = network_of(card)
         network.load_state_dict(folder.read_weights(name))
         return cls(network.to(chosen.torch).eval(), card, chosen)
 

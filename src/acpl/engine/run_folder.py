@@ -51,6 +51,8 @@ class ModelCard:
     aspect: Aspect = "stretch"
     looks: Looks = "one"
     """The ways to look at an image over which features and probabilities are averaged."""
+    networks: int = 1
+    """How many answer together, with the mean of their probabilities."""
 
     def decision_rule(self, snapshot: str | None = None) -> Literal["argmax"] | list[float]:
         """What ``decide`` takes: ``argmax``, or a threshold a class; a snapshot's own where it has one."""

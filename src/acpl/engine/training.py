@@ -20,6 +20,7 @@ from acpl.data.pools import Pools
 from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum, draw_labelled
 from acpl.data.workers import Progress, nothing
+from acpl.engine.building import build_network
 from acpl.engine.checkpoints import Checkpoints
 from acpl.engine.clock import Clock
 from acpl.engine.crew import Crew, check_batch_size, check_number, own_crew
@@ -36,7 +37,7 @@ from acpl.engine.stopping import Stop
 from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
 from acpl.engine.trouble import is_out_of_memory, labels_that_teach_little, neighbours_that_say_little
 from acpl.errors import UserError
-from acpl.models import Classifier, WeightAverage, build_classifier, check_backbone, expected_statistics
+from acpl.models import Classifier, WeightAverage, check_backbone, expected_statistics
 from acpl.models.shared_norms import synchronise
 from acpl.task import Task
 
@@ -309,7 +310,7 @@ def weights_of_run(run: Path, card: ModelCard) -> dict[str, torch.Tensor]:
     """A finished run's weights to start from; without those of its head where the classes are others."""
     folder = RunFolder.open(run)
     other = folder.card()
-    for name in ("backbone", "channels", "activation"):
+    for name in ("backbone", "channels", "activation", "networks"):
         mine, theirs = getattr(card, name), getattr(other, name)
         if mine != theirs:
             raise UserError(f"init_from: {run} has {name} {theirs}, but this run has {mine}")
@@ -354,18 +355,6 @@ def true_manifest(config: Config, manifest: Manifest) -> Manifest:
         return manifest
     right = source_of(config.model_copy(update={"phantom_errors": 0.0})).manifest()
     return right.keep(np.isin(right.ids, manifest.ids))
-
-
-def build_network(card: ModelCard, *, dropout: float = 0.0, weights: str = "none") -> Classifier:
-    """The network that a model card describes."""
-    return build_classifier(
-        card.backbone,
-        channels=card.channels,
-        classes=len(card.classes) + card.normal_output,
-        activation=card.activation,  # type: ignore[arg-type]
-        dropout=dropout,
-        weights=weights,
-    )
 
 
 def draw_split(manifest: Manifest, config: Config) -> pd.DataFrame:

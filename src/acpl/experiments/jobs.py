@@ -7,9 +7,9 @@ import torch
 
 from acpl.config import Config
 from acpl.data.manifest import Manifest
+from acpl.engine.building import build_network
 from acpl.engine.device import Device
 from acpl.engine.run_folder import ModelCard
-from acpl.engine.training import build_network
 from acpl.experiments.cells import cores
 
 GIB = 2**30

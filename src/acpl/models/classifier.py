@@ -1,5 +1,7 @@
-"""A backbone and a head: features for neighbours, logits for the loss."""
+"""A backbone and a head: features for neighbours, logits for the loss; and several of these as one."""
 
+from collections.abc import Sequence
+from math import log
 from typing import NamedTuple, cast
 
 import torch
@@ -18,11 +20,24 @@ class Outputs(NamedTuple):
     """(batch, classes): before softmax or sigmoid."""
 
 
-class Classifier(nn.Module):
+class Network(nn.Module):
     """Images (batch, channels, height, width) in, features and logits out."""
+
+    features: int
+    """How many an image has."""
+    outputs: int
+
+    def __call__(self, images: Tensor) -> Outputs:
+        """The forward pass, typed."""
+        return cast(Outputs, super().__call__(images))
+
+
+class Classifier(Network):
+    """A backbone and a head."""
 
     def __init__(self, backbone: nn.Module, features: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
+        self.features, self.outputs = features, classes
         self.backbone = backbone
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(features, classes)
@@ -32,9 +47,28 @@ class Classifier(nn.Module):
         features = self.backbone(images)
         return Outputs(features, self.head(self.dropout(features)))
 
-    def __call__(self, images: Tensor) -> Outputs:
-        """The forward pass, typed."""
-        return cast(Outputs, super().__call__(images))
+
+class Joined(Network):
+    """Several networks that answer as one: with the mean of their probabilities."""
+
+    def __init__(self, networks: Sequence[Network], task: Task) -> None:
+        super().__init__()
+        self.features, self.outputs = sum(one.features for one in networks), networks[0].outputs
+        self.networks, self.task = nn.ModuleList(networks), task
+
+    def forward(self, images: Tensor) -> Outputs:
+        """Features side by side, each network's of length 1: a cosine of them is the mean of the networks' cosines."""
+        said: list[Outputs] = [network(images) for network in self.networks]
+        features = torch.cat([F.normalize(one.features.float(), dim=1) for one in said], dim=1)
+        return Outputs(features, mean_logits(torch.stack([one.logits for one in said]), self.task))
+
+
+def mean_logits(logits: Tensor, task: Task) -> Tensor:
+    """(batch, classes) whose probabilities are the means of those of ``logits`` (networks, batch, classes)."""
+    logits = logits.float()
+    if task is Task.MULTI_CLASS:
+        return torch.logsumexp(F.log_softmax(logits, dim=2), dim=0) - log(len(logits))
+    return torch.logsumexp(F.logsigmoid(logits), dim=0) - torch.logsumexp(F.logsigmoid(-logits), dim=0)
 
 
 def probabilities(logits: Tensor, task: Task) -> Tensor:

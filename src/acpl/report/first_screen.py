@@ -44,9 +44,18 @@ def first_screen(run: RunData) -> Json:
 def notes(run: RunData) -> list[Note]:
     """Can I trust it? What speaks for the figure, and what to be careful about, the latter first."""
     found = [*_judged_on(run), *_classes(run), *_calibration(run), *_subgroups(run), *_pseudo_labels(run)]
+    found += _labels_of_joined(run)
     found += [Note("care", f"While training: {sentence}.") for sentence in dict.fromkeys(run.troubles)]
     found.sort(key=lambda note: ("care", "good", "plain").index(note.state))
     return found
+
+
+def _labels_of_joined(run: RunData) -> list[Note]:
+    if not run.joined or run.joined["labelled"] == run.joined["labelled_for_one"]:
+        return []
+    every, one = (f"{run.joined[key]:,}" for key in ("labelled", "labelled_for_one"))
+    text = f"Its networks had {every} labels between them, none more than {one}: compare it with a model of {every}."
+    return [Note("care", text)]
 
 
 def validation_scores(run: RunData) -> list[tuple[str, float]]:
@@ -63,10 +72,11 @@ def _what(run: RunData) -> str:
     labelled, unlabelled = run.roles.get("labelled", 0), run.roles.get("unlabelled", 0)
     kind = "findings" if run.task == "multi-label" else "classes"
     told = f"{len(run.classes)} {kind}" if run.classes else "a classifier"
-    return (
-        f"{labelled:,} of {labelled + unlabelled:,} training images labelled; {told} at {run.config['size']} pixels "
-        f"with the network {run.config['backbone']}; {run.steps:,} gradient steps; seed {run.config['seed']}."
-    )
+    size, network = run.config["size"], run.config["backbone"]
+    begin = f"{labelled:,} of {labelled + unlabelled:,} training images labelled; {told} at {size} pixels"
+    if run.joined:
+        return f"{begin}; {len(run.joined['runs'])} networks ({network}) answer together."
+    return f"{begin} with the network {network}; {run.steps:,} gradient steps; seed {run.config['seed']}."
 
 
 def _figure(run: RunData) -> Json | None:

@@ -23,7 +23,7 @@ def write_report(run: Path, *, without_pictures: str | None = None) -> Path:
     data = read_run(run)
     page = render(
         "page.html",
-        title=f"{data.config['method']} on {_short_name(data.config['data'])}",
+        title=f"{data.config['method']}{' (joined)' if data.joined else ''} on {_short_name(data.config['data'])}",
         run=data,
         first=first_screen(data),
         way=journey(data),
@@ -100,11 +100,18 @@ def _made(run: RunData) -> Json:
     return {
         "versions": run.made.get("versions", {}),
         "device": run.made.get("device", ""),
-        "command": f"acpl train --config {_quoted(run.path / 'config.yaml')} --out NEW_FOLDER",
+        "command": _command(run),
         "evaluate": f"acpl evaluate {_quoted(run.path)}",
         "config": {key: value for key, value in run.config.items() if key != "settings"},
         "settings": run.config.get("settings") or {},
     }
+
+
+def _command(run: RunData) -> str:
+    """What makes such a run again."""
+    if run.joined:
+        return f"acpl join {' '.join(_quoted(Path(path)) for path in run.joined['runs'])} --out NEW_FOLDER"
+    return f"acpl train --config {_quoted(run.path / 'config.yaml')} --out NEW_FOLDER"
 
 
 def _short_name(data: object) -> str:

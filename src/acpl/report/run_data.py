@@ -29,6 +29,8 @@ class RunData:
     epochs: Events
     troubles: list[str]
     """What went wrong in training and was gone on after, one sentence each."""
+    joined: Json | None
+    """Of several runs as one model: which they were, and how many labels they had."""
     part: str | None
     """The part that ``evaluation`` and ``judged`` speak of: test, or validation where the test part is closed."""
     evaluation: Json | None
@@ -79,6 +81,7 @@ def read_run(run: Path, part: str | None = None) -> RunData:
         stages=[event for event in events if event["event"] == "stage"],
         epochs=[event for event in events if event["event"] == "epoch"],
         troubles=[str(event.get("sentence", "")) for event in events if event["event"] == "trouble"],
+        joined=next((event for event in events if event["event"] == "joined"), None),
         part=part,
         evaluation=None if part is None else _json(run / f"evaluation{_suffix(part)}.json"),
         judged=None if part is None else _json(run / "report" / f"judged{_suffix(part)}.json"),

@@ -83,6 +83,8 @@ def find_source(options: SourceOptions) -> Source:
     data = options.data
     for phantom in phantoms.PHANTOMS:
         if data == phantom:
+            if options.split is not None:
+                raise UserError(f"split {options.split}: {phantom} has parts of its own")
             return phantoms.PhantomSource(phantom, options.patients, options.size, options.seed, options.errors)
     downloads = {"chestxray14": chestxray14.open_chestxray14, "isic2018": isic2018.open_isic2018}
     if data in downloads:

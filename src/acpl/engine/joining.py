@@ -1,0 +1,133 @@
+"""Several runs as one model: their networks answer together, with the mean of their probabilities."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from acpl.config import Config
+from acpl.data.splits import checksum
+from acpl.data.workers import Progress, nothing
+from acpl.engine.building import network_of
+from acpl.engine.device import Device
+from acpl.engine.predicting import FINAL, Predictor
+from acpl.engine.reporting import keep, machine, versions
+from acpl.engine.run_folder import ModelCard, RunFolder
+from acpl.engine.thresholds import set_on_validation
+from acpl.engine.training import source_of
+from acpl.errors import UserError
+
+_ALIKE = ("task", "classes", "normal_output", "channels", "size", "aspect", "backbone", "activation", "looks")
+
+
+def join_runs(paths: Sequence[Path], out: Path, *, device: str = "auto", progress: Progress = nothing) -> RunFolder:
+    """Write the joined model into the new run folder ``out``.
+
+    All runs must have been trained on the same parts of the same images, for else one network may have learnt what
+    another is tested on. Thresholds that are set on validation are set anew.
+    """
+    folders = [RunFolder.open(path) for path in paths]
+    if len(folders) < 2:
+        raise UserError("join takes at least two runs")
+    for place, path in enumerate(paths):
+        if path.resolve() in [other.resolve() for other in paths[:place]]:
+            raise UserError(f"{path} is named twice")
+    if out.exists():
+        raise UserError(f"{out} exists; choose another --out, nothing is ever written over")
+    first, cards = folders[0], [folder.card() for folder in folders]
+    for folder, card in zip(folders, cards, strict=True):
+        _refuse_unlike(first, cards[0], folder, card)
+    split, labelled = _one_split(folders)
+
+    weights = {
+        f"networks.{number}.{name}": value
+        for number, folder in enumerate(folders)
+        for name, value in folder.read_weights(FINAL).items()
+    }
+    card = replace(cards[0], networks=len(folders), thresholds=None, snapshot_thresholds={})
+    fingerprint = checksum(split["id"].to_numpy(), split["role"].to_numpy(dtype=object))
+    config = first.config().model_copy(update={"split_checksum": fingerprint})
+    chosen = Device.choose(device, config.precision)
+    network = network_of(card)
+    network.load_state_dict(weights)
+    predictor = Predictor(network.to(chosen.torch).eval(), card, chosen)
+    card = _with_thresholds(first, predictor, progress)
+
+    beside = RunFolder(out.with_name(f".{out.name}.{os.getpid()}.part"))
+    try:
+        try:
+            beside.path.mkdir(parents=True)
+        except OSError as error:
+            raise UserError(f"{out} cannot be made: {error.strerror}") from None
+        beside.write_config(config)
+        beside.write_split(split)
+        beside.append_event({"event": "joined", "runs": [str(path) for path in paths], **labelled})
+        keep(beside, "made.json", _made(str(chosen.torch)))
+        beside.write_card(card)
+        beside.write_weights(FINAL, weights)
+        beside.path.rename(out)
+    finally:
+        shutil.rmtree(beside.path, ignore_errors=True)
+    return RunFolder(out)
+
+
+def _refuse_unlike(first: RunFolder, card: ModelCard, other: RunFolder, its: ModelCard) -> None:
+    """Refuse networks that are not called alike, or that were trained on other data."""
+    if its.networks > 1:
+        raise UserError(f"{other.path} is joined itself; name the runs that it was joined from")
+    for name in (*_ALIKE, "threshold"):
+        if getattr(card, name) != getattr(its, name):
+            raise UserError(f"{other.path} has {name} {getattr(its, name)}, but {first.path} has {getattr(card, name)}")
+    if _source(first.config()) != _source(other.config()):
+        raise UserError(f"{other.path} was not trained on the same images as {first.path}")
+    if not np.allclose([*card.mean, *card.std], [*its.mean, *its.std], rtol=0, atol=1e-6):
+        raise UserError(f"{other.path} normalises images otherwise than {first.path} does")
+
+
+def _source(config: Config) -> tuple[Any, ...]:
+    """What tells data sets apart whose images have the same names; a table may have been moved."""
+    phantoms = (config.phantom_seed, config.phantom_patients) if config.data.startswith("phantom") else ()
+    return (Path(config.data).name, *phantoms)
+
+
+def _one_split(folders: Sequence[RunFolder]) -> tuple[pd.DataFrame, dict[str, int]]:
+    """The first run's split, in which an image is labelled where it is for any run; and how many are, for any and for
+    the one that has most."""
+    splits = [
+        pd.read_csv(folder.path / "split.csv", dtype={"image": str, "role": str}, keep_default_na=False)
+        for folder in folders
+    ]
+    whole = splits[0].copy()
+    for folder, split in zip(folders, splits, strict=True):
+        same = split[["id", "image"]].equals(whole[["id", "image"]])
+        if not same or ((split["role"] == "validation") != (whole["role"] == "validation")).any():
+            raise UserError(
+                f"{folder.path} was not trained on the same parts as {folders[0].path}: "
+                "one may have learnt what the other is tested on"
+            )
+        whole.loc[split["role"] == "labelled", "role"] = "labelled"
+    each = [int((split["role"] == "labelled").sum()) for split in splits]
+    return whole, {"labelled": int((whole["role"] == "labelled").sum()), "labelled_for_one": max(each)}
+
+
+def _with_thresholds(first: RunFolder, predictor: Predictor, progress: Progress) -> ModelCard:
+    card = predictor.card
+    if card.threshold != "validation":
+        rule = first.card().thresholds if card.threshold != "argmax" else None
+        return replace(card, thresholds=rule)
+    config = first.config().model_copy(update={"colour": "grey" if card.channels == 1 else "rgb"})
+    dataset = source_of(config, progress).open(("validation",))
+    known = dataset.manifest.known
+    score = predictor(dataset.images, torch.from_numpy(dataset.manifest.ids[known]), progress)
+    thresholds, _ = set_on_validation(card.classes, dataset.manifest.labels[known], score)
+    return replace(card, thresholds=thresholds)
+
+
+def _made(device: str) -> dict[str, Any]:
+    return {"versions": versions(), "device": device, "machine": machine(device), "seconds": {}}
