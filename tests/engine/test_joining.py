@@ -50,7 +50,14 @@ def test_lesions_too_whose_most_probable_class_is_called(lesions_run: Path, tmp_
     run = acpl.join([lesions_run, other], out=tmp_path / "both", device="cpu")
     acpl.evaluate(run, resamples=5, device="cpu")
     assert np.abs(said(run) - (said(lesions_run) + said(other)) / 2).to_numpy().max() < 1e-6
-    assert RunFolder(run).card().thresholds is None
+    assert RunFolder(run).card().decision_rule() == "argmax"
+
+
+def test_a_threshold_that_was_asked_for_stays(tmp_path: Path) -> None:
+    tiny = {**TINY, "stages": 0, "threshold": 0.18}
+    runs = [acpl.train(out=tmp_path / str(seed), data="phantom-lesions", **tiny, seed=seed) for seed in range(2)]
+    both = acpl.join(runs, out=tmp_path / "both", device="cpu")
+    assert RunFolder(both).card().decision_rule() == [0.18] * 7
 
 
 def test_thresholds_are_set_anew_on_validation_and_the_test_part_stays_closed(

@@ -119,8 +119,7 @@ def _one_split(folders: Sequence[RunFolder]) -> tuple[pd.DataFrame, dict[str, in
 def _with_thresholds(first: RunFolder, predictor: Predictor, progress: Progress) -> ModelCard:
     card = predictor.card
     if card.threshold != "validation":
-        rule = first.card().thresholds if card.threshold != "argmax" else None
-        return replace(card, thresholds=rule)
+        return card
     config = first.config().model_copy(update={"colour": "grey" if card.channels == 1 else "rgb"})
     dataset = source_of(config, progress).open(("validation",))
     known = dataset.manifest.known

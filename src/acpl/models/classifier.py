@@ -1,7 +1,6 @@
 """A backbone and a head: features for neighbours, logits for the loss; and several of these as one."""
 
 from collections.abc import Sequence
-from math import log
 from typing import NamedTuple, cast
 
 import torch
@@ -67,7 +66,7 @@ def mean_logits(logits: Tensor, task: Task) -> Tensor:
     """(batch, classes) whose probabilities are the means of those of ``logits`` (networks, batch, classes)."""
     logits = logits.float()
     if task is Task.MULTI_CLASS:
-        return torch.logsumexp(F.log_softmax(logits, dim=2), dim=0) - log(len(logits))
+        return torch.logsumexp(F.log_softmax(logits, dim=2), dim=0)
     return torch.logsumexp(F.logsigmoid(logits), dim=0) - torch.logsumexp(F.logsigmoid(-logits), dim=0)
 
 
