@@ -122,3 +122,10 @@ def test_a_file_that_answers_with_nothing_is_not_the_same(chest_run: Path) -> No
         return np.asarray(next(answers))[: len(part)]
 
     assert np.isnan(exporting._difference(predictor, images, call))
+
+
+def test_a_difference_that_is_no_number_is_no_small_one(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "_difference", lambda *_: float("nan"))
+    with pytest.raises(acpl.UserError, match="nothing was exported"):
+        acpl.export(runs["lesions"], "torchscript")
+    assert not list(runs["lesions"].glob("export*"))
