@@ -11,6 +11,7 @@ from acpl.engine.run_folder import write_whole
 from acpl.errors import UserError
 from acpl.experiments.about import ABOUT, read_about, sentence
 from acpl.report.comparison import behind
+from acpl.report.text import p_value
 
 TABLE = "table.csv"
 MEASURED = "measured.csv"
@@ -74,7 +75,7 @@ def _line(row: Mapping[str, str], table: Sequence[Mapping[str, str]]) -> str:
         return f"| {labels} |  | failed |  |  | {seeds} |  |  |  |"
     others = sum(other["fraction"] == row["fraction"] for other in table)
     auroc, low, high = (f"{100 * float(row[key]):.2f}" for key in ("auroc", "low", "high"))
-    p = f"{float(row['p']):.3f}" if row["p"] else ""
+    p = p_value(float(row["p"])) if row["p"] else ""
     spent = f"{float(row['steps']):,.0f} | {float(row['images']):,.0f} | {float(row['seconds']):.0f} s"
     rank = f"{row['rank']} of {others}"
     return f"| {labels} | {rank} | {auroc} [{low}, {high}] | {behind(row)} | {p} | {seeds} | {spent} |"

@@ -11,6 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from acpl.report.text import in_latex, p_value
+
 Rows = Sequence[Mapping[str, Any]]
 Row = Mapping[str, Any]
 SPREAD = "± seeds"
@@ -66,9 +68,9 @@ def as_latex(rows: Rows, notes: Sequence[str] = ()) -> str:
     """A ``tabular``, the best of each fraction in bold; the notes as comments."""
     headings = _headings(rows)
     columns = "".join("l" if heading == "method" else "r" for heading in headings)
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", " & ".join(map(_escaped, headings)) + r" \\", r"\hline"]
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", " & ".join(map(in_latex, headings)) + r" \\", r"\hline"]
     for row in rows:
-        cells = [_escaped(cell) for cell in _cells(row, rows)]
+        cells = [in_latex(cell) for cell in _cells(row, rows)]
         bold = [rf"\textbf{{{cell}}}" if row["rank"] == 1 and cell else cell for cell in cells]
         lines.append(" & ".join(bold) + r" \\")
     return "\n".join([*(f"% {note}" for note in notes), *lines, r"\hline", r"\end{tabular}"]) + "\n"
@@ -105,7 +107,7 @@ def _figures(row: Row) -> list[str]:
         f"{100 * row['auroc']:.2f} [{100 * row['low']:.2f}, {100 * row['high']:.2f}]",
         "" if row["spread"] is None else f"{100 * row['spread']:.2f}",
         behind(row),
-        "" if row["p"] is None else f"{row['p']:.3f}",
+        "" if row["p"] is None else p_value(row["p"]),
     ]
 
 
@@ -126,8 +128,3 @@ def _cost(row: Row) -> list[str]:
     if row["steps"] is None:
         return [done, "", "", ""]
     return [done, f"{row['steps']:,.0f}", f"{row['images']:,.0f}", f"{row['seconds']:.0f} s"]
-
-
-def _escaped(text: str) -> str:
-    marks = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "±": r"$\pm$", "×": r"$\times$", "−": "--"}
-    return "".join(marks.get(letter, letter) for letter in text)

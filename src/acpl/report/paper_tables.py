@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any, NamedTuple
 
+from acpl.report.text import in_latex
+
 Entries = Sequence[Mapping[str, Any]]
 MEASURES = {
     "auroc": "AUC",
@@ -84,9 +86,9 @@ def as_latex(title: str, made: Sequence[Sheet], notes: Sequence[str]) -> str:
     parts = [f"% {title}"]
     for sheet in made:
         parts += [f"% {sheet.title}", rf"\begin{{tabular}}{{l{'r' * (len(sheet.headings) - 1)}}}", r"\hline"]
-        parts += [" & ".join(_escaped(heading) for heading in sheet.headings) + r" \\", r"\hline"]
+        parts += [" & ".join(in_latex(heading) for heading in sheet.headings) + r" \\", r"\hline"]
         for place, row in enumerate(sheet.rows):
-            cells = [_escaped(cell) for cell in row]
+            cells = [in_latex(cell) for cell in row]
             shown = [
                 rf"\textbf{{{cell}}}" if (place, column) in sheet.strong else cell for column, cell in enumerate(cells)
             ]
@@ -183,8 +185,3 @@ def _best(rows: Sequence[str], pairs: Pairs, found: Found, beside: Sequence[str]
         if measure in COMPETING and len(means) > 1:
             best.add((max(means, key=lambda place: means[place]), number))
     return best
-
-
-def _escaped(text: str) -> str:
-    marks = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "±": r"$\pm$", "×": r"$\times$", "−": "--", "–": "--"}
-    return "".join(marks.get(letter, letter) for letter in text)

@@ -14,6 +14,7 @@ from acpl.report.charts import Series, line_chart
 from acpl.report.page import render, write_page
 from acpl.report.plots import BLUE, GREEN, GREY, ROSE, Interval, forest
 from acpl.report.run_data import Json, RunData, read_run
+from acpl.report.text import p_value
 
 RUN_HEADINGS = ("run", "method", "labelled", "AUROC [95 %]", "p", "steps", "time")
 METHOD_HEADINGS = ("method", "rank", "AUROC [95 %]", "± seeds", "less the best [95 %]", "p", "images shown", "time")
@@ -95,7 +96,7 @@ def _row(name: str, run: RunData, result: Json, difference: Json | None) -> list
         f"{run.roles.get('labelled', 0):,}",
         "undefined" if area["mean"] is None else f"{area['mean']:.4f} [{area['low']:.4f}, {area['high']:.4f}]",
         change,
-        "" if difference is None else f"{difference['p']:.3f}",
+        "" if difference is None else p_value(difference["p"]),
         f"{run.steps:,}",
         duration(run.seconds),
     ]
@@ -165,7 +166,7 @@ def _entry(entry: Mapping[str, str]) -> list[str]:
         f"{area:.4f} [{low:.4f}, {high:.4f}]",
         f"{float(entry['spread']):.4f}" if entry["spread"] else "",
         f"{there[0]:+.4f} [{there[1]:+.4f}, {there[2]:+.4f}]" if len(there) == 3 else "–",
-        f"{float(entry['p']):.3f}" if entry["p"] else "",
+        p_value(float(entry["p"])) if entry["p"] else "",
         f"{float(entry['images']):,.0f}" if entry["images"] else "",
         duration(float(entry["seconds"])) if entry["seconds"] else "",
     ]

@@ -1,0 +1,16 @@
+"""What tables write alike."""
+
+import pytest
+
+from acpl.report.text import in_latex, p_value
+
+
+@pytest.mark.parametrize(
+    ("p", "text"), [(1.0, "1.000"), (0.0314, "0.031"), (0.001, "0.001"), (0.0009, "< 0.001"), (0.0, "< 0.001")]
+)
+def test_no_p_is_written_as_nothing(p: float, text: str) -> None:
+    assert p_value(p) == text
+
+
+def test_latex_gets_no_commands() -> None:
+    assert in_latex("5 % & a_b # < ± ×") == r"5 \% \& a\_b \# $<$ $\pm$ $\times$"
