@@ -126,6 +126,11 @@ def test_the_best_on_validation_is_taken_for_every_seed_and_trained_once(tmp_pat
     assert len(said) == 4 + 6
     (tmp_path / "work").rename(tmp_path / "gone")
     assert called(tmp_path, tune=2) == []
+    # Another table of these results takes the same choices and the same runs.
+    asked = {**TINY, "tune": 2, "dry_run": True}
+    acpl.reproduce("table2", tmp_path / "results", work=tmp_path / "work", say=said.append, **asked)
+    assert said[-1] == "4 cells, 0 to run"
+    assert not any(line.startswith("to try") for line in said)
 
 
 @pytest.mark.slow

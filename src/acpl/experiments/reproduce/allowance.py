@@ -23,6 +23,12 @@ class Trials:
         """Where the choice is kept; its name ends in a digest of the method as it stands."""
         return folder / f"{self.cells[0].name}.json"
 
+    def before(self, folder: Path) -> Choice | None:
+        """What was chosen before, for this table or for another beside it."""
+        others = sorted(folder.parent.parent.glob(f"*/{folder.name}/{self.cells[0].name}.json"))
+        found = (chosen_before(file, self.offered) for file in (self.record(folder), *others))
+        return next((choice for choice in found if choice is not None), None)
+
 
 def trials(request: Request, ground: Ground, arms: Callable[[float], Sequence[Arm]], count: int) -> list[Trials]:
     """``count`` settings of every method, at every share of labels; the first is the method as it stands."""
@@ -41,13 +47,13 @@ def trials(request: Request, ground: Ground, arms: Callable[[float], Sequence[Ar
 
 def not_run(of: Sequence[Trials], folder: Path, work: Path) -> list[Cell]:
     """The runs that a choice still waits for."""
-    waiting = [cell for one in of if chosen_before(one.record(folder), one.offered) is None for cell in one.cells]
+    waiting = [cell for one in of if one.before(folder) is None for cell in one.cells]
     return [cell for cell in waiting if not (work / cell.name / cell.evaluation).exists()]
 
 
 def known_choices(of: Sequence[Trials], folder: Path) -> dict[tuple[float, str], Choice]:
     """What was chosen before."""
-    before = {(one.fraction, one.method): chosen_before(one.record(folder), one.offered) for one in of}
+    before = {(one.fraction, one.method): one.before(folder) for one in of}
     return {place: choice for place, choice in before.items() if choice is not None}
 
 
@@ -55,10 +61,13 @@ def choose_all(
     of: Sequence[Trials], folder: Path, work: Path, *, jobs: int, say: Callable[[str], None]
 ) -> dict[tuple[float, str], Choice]:
     """The best on validation by share of labels and method; what was found is kept in ``folder``."""
-    waiting = not_run(of, folder, work)
-    failed = run_cells(waiting, work, jobs=jobs, say=say, keep_going=True)
+    failed = run_cells(not_run(of, folder, work), work, jobs=jobs, say=say, keep_going=True)
     folder.mkdir(parents=True, exist_ok=True)
-    return {(one.fraction, one.method): choose(work, one.cells, one.offered, failed, one.record(folder)) for one in of}
+    return {
+        (one.fraction, one.method): one.before(folder)
+        or choose(work, one.cells, one.offered, failed, one.record(folder))
+        for one in of
+    }
 
 
 def sentences(chosen: dict[tuple[float, str], Choice]) -> list[str]:
