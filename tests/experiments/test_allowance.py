@@ -59,10 +59,10 @@ def test_every_method_gets_as_many_settings_at_every_share() -> None:
         assert one.cells[0].name == wanted.cell(Arm(one.method, one.method), one.fraction, 0, 5).name
 
 
-def test_a_setting_that_is_tuned_already_is_not_tried_twice() -> None:
+def test_a_setting_that_is_tuned_already_makes_room_for_the_next() -> None:
     wanted = request(tuned={"acpl": {"k": 50}})
     found = trials(wanted, GROUND, lambda share: STUDIES["table1"].arms(wanted, GROUND, share), 3)
-    assert [one.offered for one in found if one.method == "acpl"] == [({}, {"k": 10})] * 2
+    assert [one.offered for one in found if one.method == "acpl"] == [({}, {"k": 10}, {"k": 200})] * 2
 
 
 def test_a_choice_is_for_its_share_and_method_alone_and_never_for_the_ceiling() -> None:

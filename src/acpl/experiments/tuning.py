@@ -64,12 +64,17 @@ class Choice:
 AS_IT_STANDS = Choice({}, 1)
 
 
+def declared(method: str) -> list[Settings]:
+    """All settings that a method may be given; the first is empty, the method as it stands."""
+    own: Sequence[Settings] | None = getattr(algorithms.find(method), "tuning", None) or GRIDS.get(method)
+    return [{}, *(own or SHARED)]
+
+
 def candidates(method: str, count: int) -> list[Settings]:
-    """The first ``count`` settings that a method may be given; the first is empty, the method as it stands."""
+    """The first ``count`` of them."""
     if not 1 <= count <= MOST:
         raise UserError(f"tune should be from 1 to {MOST}, the settings that every method has, but it is {count}")
-    declared: Sequence[Settings] | None = getattr(algorithms.find(method), "tuning", None) or GRIDS.get(method)
-    found = [{}, *(declared or SHARED)]
+    found = declared(method)
     if len(found) < count:
         raise UserError(f"method '{method}' declares {len(found)} settings to choose among, but tune is {count}")
     return found[:count]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from acpl.experiments.cells import Cell, run_cells
 from acpl.experiments.reproduce.plan import Arm, Ground, Request, percent
-from acpl.experiments.tuning import Choice, Settings, candidates, choose, chosen_before
+from acpl.experiments.tuning import Choice, Settings, candidates, choose, chosen_before, declared
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,12 @@ def trials(request: Request, ground: Ground, arms: Callable[[float], Sequence[Ar
         steps = request.budget(ground, fraction)
         for method in dict.fromkeys(arm.method for arm in arms(fraction) if not arm.all_labels):
             cells: dict[str, tuple[Settings, Cell]] = {}
-            for offered in candidates(method, count):
+            candidates(method, count)  # refuses what is too many
+            # One that is tuned already makes room for the next, so that all have as many.
+            for offered in declared(method):
                 cell = request.cell(Arm(method, method, dict(offered)), fraction, 0, steps)
                 cells.setdefault(cell.name, (offered, replace(cell, part="validation")))
-            settings, runs = zip(*cells.values(), strict=True)
+            settings, runs = zip(*list(cells.values())[:count], strict=True)
             found.append(Trials(fraction, method, settings, runs))
     return found
 
