@@ -1,6 +1,7 @@
 """What several tests share: a tiny run and a tiny context."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,18 @@ TINY = {
     "device": "cpu",
     "k": 3,
 }
+
+SMALLEST: dict[str, Any] = {
+    "phantom_patients": 40,
+    "phantom_errors": 0.0,
+    "size": 32,
+    "batch_size": 8,
+    "warmup_epochs": 1,
+    "stages": 1,
+    "stage_epochs": 1,
+    "device": "cpu",
+}
+"""For tables of many runs."""
 
 
 @pytest.fixture(scope="session")

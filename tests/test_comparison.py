@@ -26,16 +26,7 @@ from acpl.experiments.published import published_figure
 from acpl.experiments.standings import Entry, simultaneous, summarise
 from acpl.experiments.tuning import MOST, Choice, candidates, choose, chosen_before
 from acpl.report.comparison import comparison_tables
-
-TINY = {
-    "phantom_patients": 40,
-    "size": 32,
-    "batch_size": 8,
-    "warmup_epochs": 1,
-    "stages": 1,
-    "stage_epochs": 1,
-    "device": "cpu",
-}
+from tests.conftest import SMALLEST as TINY
 
 
 @pytest.fixture(scope="module")

@@ -24,16 +24,11 @@ from acpl.errors import UserError
 from acpl.experiments.reproduce.keeping import keep, short
 from acpl.experiments.reproduce.names import NAMES
 from acpl.experiments.reproduce.selection import BY_TEST, BY_VALIDATION, SNAPSHOTS
+from tests.conftest import SMALLEST
 
 TINY: dict[str, Any] = {
-    "phantom_patients": 40,
-    "phantom_errors": 0.0,
-    "size": 32,
-    "batch_size": 8,
-    "warmup_epochs": 1,
+    **SMALLEST,
     "stages": 2,
-    "stage_epochs": 1,
-    "device": "cpu",
     "steps": 4,
     "seeds": 1,
     "resamples": 20,
@@ -388,9 +383,9 @@ def test_every_run_says_on_what_it_was_made_wherever_the_table_is_written(reprod
 
 
 def test_what_is_kept_does_not_say_where_it_lay(reproduced: Reproduced, place: Path, tmp_path: Path) -> None:
-    reproduced("table4")
+    (one,) = runs_of(reproduced("table4"), "supervised", "30 %")
     run = tmp_path / "run"
-    shutil.copytree(next(folder for folder in (place / "work").iterdir() if (folder / "evaluation.json").exists()), run)
+    shutil.copytree(place / "work" / one.name, run)
     for name, line in (("config.yaml", "data: {}\n"), ("evaluation.json", '"data": "{}"')):
         text = (run / name).read_text()
         assert line.format("phantom-chest") in text

@@ -168,6 +168,6 @@ def test_a_disk_that_is_full_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(RunFolder, "write_weights", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(acpl.UserError, match="both cannot be made: No space left on device"):
         acpl.join(chests[:2], out=tmp_path / "both", device="cpu")
     assert list(tmp_path.iterdir()) == []

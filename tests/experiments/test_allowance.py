@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.conftest import SMALLEST
 
 import acpl
 from acpl.errors import UserError
@@ -16,14 +17,7 @@ from acpl.experiments.tuning import Choice, candidates
 from acpl.task import Task
 
 TINY: dict[str, Any] = {
-    "phantom_patients": 40,
-    "phantom_errors": 0.0,
-    "size": 32,
-    "batch_size": 8,
-    "warmup_epochs": 1,
-    "stages": 1,
-    "stage_epochs": 1,
-    "device": "cpu",
+    **SMALLEST,
     "steps": 2,
     "seeds": 2,
     "resamples": 20,

@@ -11,7 +11,7 @@ from acpl.config import resolve
 from acpl.data.files import BadImage, ImageFiles
 from acpl.data.sources import SourceOptions, find_source
 from acpl.data.tables import Columns, Reading, read_table
-from acpl.engine.training import draw_split
+from acpl.engine.roles import draw_split
 from acpl.errors import UserError
 from tests.hostile.corpus import sound
 

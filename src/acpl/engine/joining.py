@@ -1,7 +1,5 @@
 """Several runs as one model: their networks answer together, with the mean of their probabilities."""
 
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,8 +36,7 @@ def join_runs(paths: Sequence[Path], out: Path, *, device: str = "auto", progres
     for place, path in enumerate(paths):
         if path.resolve() in [other.resolve() for other in paths[:place]]:
             raise UserError(f"{path} is named twice")
-    if out.exists():
-        raise UserError(f"{out} exists; choose another --out, nothing is ever written over")
+    RunFolder.refuse_existing(out)  # before the work, not after it
     first, cards = folders[0], [folder.card() for folder in folders]
     for folder, card in zip(folders, cards, strict=True):
         _refuse_unlike(first, cards[0], folder, card)
@@ -59,21 +56,13 @@ def join_runs(paths: Sequence[Path], out: Path, *, device: str = "auto", progres
     predictor = Predictor(network.to(chosen.torch).eval(), card, chosen)
     card = _with_thresholds(first, predictor, progress)
 
-    beside = RunFolder(out.with_name(f".{out.name}.{os.getpid()}.part"))
-    try:
-        try:
-            beside.path.mkdir(parents=True)
-        except OSError as error:
-            raise UserError(f"{out} cannot be made: {error.strerror}") from None
-        beside.write_config(config)
-        beside.write_split(split)
-        beside.append_event({"event": "joined", "runs": [str(path) for path in paths], **labelled})
-        keep(beside, "made.json", _made(str(chosen.torch)))
-        beside.write_card(card)
-        beside.write_weights(FINAL, weights)
-        beside.path.rename(out)
-    finally:
-        shutil.rmtree(beside.path, ignore_errors=True)
+    with RunFolder.whole(out) as folder:
+        folder.write_config(config)
+        folder.write_split(split)
+        folder.append_event({"event": "joined", "runs": [str(path) for path in paths], **labelled})
+        keep(folder, "made.json", _made(str(chosen.torch)))
+        folder.write_card(card)
+        folder.write_weights(FINAL, weights)
     return RunFolder(out)
 
 

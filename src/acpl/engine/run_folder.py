@@ -73,18 +73,30 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: Config) -> "RunFolder":
         """A new folder that has its configuration from the first moment on; one that exists is refused."""
-        if path.exists():
-            raise UserError(f"{path} exists; choose another --out, nothing is ever written over")
+        with cls.whole(path) as folder:
+            folder.write_config(config)
+        return cls(path)
+
+    @classmethod
+    @contextmanager
+    def whole(cls, path: Path) -> Iterator["RunFolder"]:
+        """A folder to write to, which is at ``path`` when all was written, and nowhere if that fails."""
+        cls.refuse_existing(path)
         beside = cls(path.with_name(f".{path.name}.{os.getpid()}.part"))
         try:
             beside.path.mkdir(parents=True)
-            beside.write_config(config)
+            yield beside
             beside.path.rename(path)
         except OSError as error:
             raise UserError(f"{path} cannot be made: {error.strerror}") from None
         finally:
             shutil.rmtree(beside.path, ignore_errors=True)
-        return cls(path)
+
+    @staticmethod
+    def refuse_existing(path: Path) -> None:
+        """Nothing is ever written over."""
+        if path.exists():
+            raise UserError(f"{path} exists; choose another --out, nothing is ever written over")
 
     @classmethod
     def open_unfinished(cls, path: Path) -> "RunFolder":

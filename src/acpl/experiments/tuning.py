@@ -7,7 +7,7 @@ package that declares no ``tuning`` of its own, varies the weight decay, which a
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,20 +64,21 @@ class Choice:
 AS_IT_STANDS = Choice({}, 1)
 
 
-def declared(method: str) -> list[Settings]:
-    """All settings that a method may be given; the first is empty, the method as it stands."""
-    own: Sequence[Settings] | None = getattr(algorithms.find(method), "tuning", None) or GRIDS.get(method)
-    return [{}, *(own or SHARED)]
+def candidates(method: str, count: int, told_apart_by: Callable[[Settings], object] = repr) -> list[Settings]:
+    """The first ``count`` settings that a method may be given; the first is empty, the method as it stands.
 
-
-def candidates(method: str, count: int) -> list[Settings]:
-    """The first ``count`` of them."""
+    One that is the same run as an earlier one, by ``told_apart_by``, makes room for the next.
+    """
     if not 1 <= count <= MOST:
         raise UserError(f"tune should be from 1 to {MOST}, the settings that every method has, but it is {count}")
-    found = declared(method)
+    declared: Sequence[Settings] | None = getattr(algorithms.find(method), "tuning", None) or GRIDS.get(method)
+    found = [{}, *(declared or SHARED)]
     if len(found) < count:
         raise UserError(f"method '{method}' declares {len(found)} settings to choose among, but tune is {count}")
-    return found[:count]
+    distinct: dict[object, Settings] = {}
+    for one in found:
+        distinct.setdefault(told_apart_by(one), one)
+    return list(distinct.values())[:count]
 
 
 def tuning_cells(method: str, fraction: float, offered: Sequence[Settings], settings: Settings) -> list[Cell]:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from acpl.engine.writing import told
 from acpl.experiments.cells import Cell, run_cells
 from acpl.experiments.reproduce.plan import Arm, Ground, Request, percent
-from acpl.experiments.tuning import Choice, Settings, candidates, choose, chosen_before, declared
+from acpl.experiments.tuning import Choice, Settings, candidates, choose, chosen_before
 
 
 @dataclass(frozen=True)
@@ -32,19 +33,19 @@ class Trials:
 
 def trials(request: Request, ground: Ground, arms: Callable[[float], Sequence[Arm]], count: int) -> list[Trials]:
     """``count`` settings of every method, at every share of labels; the first is the method as it stands."""
-    found = []
-    for fraction in request.fractions:
-        steps = request.budget(ground, fraction)
-        for method in dict.fromkeys(arm.method for arm in arms(fraction) if not arm.all_labels):
-            cells: dict[str, tuple[Settings, Cell]] = {}
-            candidates(method, count)  # refuses what is too many
-            # One that is tuned already makes room for the next, so that all have as many.
-            for offered in declared(method):
-                cell = request.cell(Arm(method, method, dict(offered)), fraction, 0, steps)
-                cells.setdefault(cell.name, (offered, replace(cell, part="validation")))
-            settings, runs = zip(*list(cells.values())[:count], strict=True)
-            found.append(Trials(fraction, method, settings, runs))
-    return found
+    return [
+        _of_method(request, method, fraction, request.budget(ground, fraction), count)
+        for fraction in request.fractions
+        for method in dict.fromkeys(arm.method for arm in arms(fraction) if not arm.all_labels)
+    ]
+
+
+def _of_method(request: Request, method: str, fraction: float, steps: int, count: int) -> Trials:
+    def run(settings: Settings) -> Cell:
+        return replace(request.cell(Arm(method, method, dict(settings)), fraction, 0, steps), part="validation")
+
+    offered = candidates(method, count, lambda settings: run(settings).name)
+    return Trials(fraction, method, tuple(offered), tuple(map(run, offered)))
 
 
 def not_run(of: Sequence[Trials], folder: Path, work: Path) -> list[Cell]:
@@ -64,7 +65,8 @@ def choose_all(
 ) -> dict[tuple[float, str], Choice]:
     """The best on validation by share of labels and method; what was found is kept in ``folder``."""
     failed = run_cells(not_run(of, folder, work), work, jobs=jobs, say=say, keep_going=True)
-    folder.mkdir(parents=True, exist_ok=True)
+    with told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     return {
         (one.fraction, one.method): one.before(folder)
         or choose(work, one.cells, one.offered, failed, one.record(folder))
