@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from acpl.engine.memory import keep_freed_memory
 from acpl.engine.threads import fit_threads
 from acpl.errors import UserError
 
@@ -20,7 +21,9 @@ class Device:
 
     @classmethod
     def choose(cls, name: str, precision: str, local_rank: int | None = None) -> "Device":
-        """``auto`` takes the GPU where there is one, and mixed precision there; on a CPU threads fit the quota.
+        """``auto`` takes the GPU where there is one, and mixed precision there.
+
+        On a CPU threads fit the quota, and memory that is freed stays with the process.
 
         ``local_rank`` is this process's number on its machine where there are several: each takes a GPU of its own.
         """
@@ -37,6 +40,7 @@ class Device:
             raise UserError(f"device {name} was asked for, but torch sees no GPU here")
         if device.type == "cpu":
             fit_threads()
+            keep_freed_memory()
         if device.type == "cuda" and device.index is not None:
             torch.cuda.set_device(device)  # streams, graphs and Triton go by the current one
         mixed = precision == "bf16-mixed" or (precision == "auto" and device.type == "cuda")
