@@ -1,8 +1,11 @@
 """Tables whose process is killed in the midst of a cell: the same call goes on within that cell, to the same table."""
 
 import csv
+import json
 import multiprocessing
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.engine.test_resume import assert_same_run, dies_in
+from tests.experiments.test_side_by_side import eventually
 
 import acpl
 from acpl import api
@@ -41,6 +45,33 @@ def figures(table: Path) -> list[dict[str, str]]:
     """All but the time that was taken."""
     with table.open(encoding="utf-8", newline="") as file:
         return [{k: v for k, v in row.items() if "second" not in k} for row in csv.DictReader(file)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_table_that_is_stopped_loses_no_step(tmp_path: Path) -> None:
+    script = (
+        "import signal, sys, acpl\n"
+        "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "    acpl.compare(sys.argv[1], methods=['supervised', 'mean-teacher'], fractions=[0.3], seeds=1, jobs=2,"
+        f" budget=100_000, **{ {**TINY, 'checkpoint_minutes': 60.0} })\n"
+    )
+    (tmp_path / "table.py").write_text(script)
+    with subprocess.Popen([sys.executable, str(tmp_path / "table.py"), str(tmp_path / "table")]) as table:
+        try:
+            assert eventually(lambda: len(list((tmp_path / "table").rglob("events.jsonl"))) == 2)
+            assert eventually(lambda: all('"epoch"' in events.read_text() for events in tmp_path.rglob("events.jsonl")))
+            table.send_signal(signal.SIGINT)
+            table.wait(60)
+        finally:
+            table.kill()
+    runs = [events.parent for events in tmp_path.rglob("events.jsonl")]
+    assert len(runs) == 2
+    for run in runs:
+        (checkpoint,) = (run / "checkpoints").iterdir()
+        last = json.loads((run / "events.jsonl").read_text().splitlines()[-1])
+        assert int(checkpoint.stem) >= last["step"] > 0
 
 
 @pytest.mark.slow

@@ -29,16 +29,18 @@ def test_one_that_is_killed_takes_no_other_with_it(tmp_path: Path) -> None:
             "gone": partial(os._exit, 3),
             "unlucky": partial(str, "out of luck"),
             "wordy": partial(str, "no " * 100_000),  # more than a pipe takes before somebody reads it
+            "stopped": partial(signal.default_int_handler, signal.SIGTERM, None),
             "well": partial(time.sleep, 0),
         },
         tmp_path,
     )
-    assert started == ["killed", "gone", "unlucky", "wordy", "well"]
+    assert started == ["killed", "gone", "unlucky", "wordy", "stopped", "well"]
     assert str(outcome.pop("wordy")).startswith("no no no ")
     assert outcome == {
         "killed": "its process was killed, perhaps for lack of memory",
         "gone": f"its process ended with exit code 3; see {tmp_path / 'logs' / 'gone.txt'}",
         "unlucky": "out of luck",
+        "stopped": "it was asked to stop, and the same call goes on with it",
         "well": None,
     }
 
@@ -86,6 +88,59 @@ def test_no_process_outlives_the_parent(how: signal.Signals, tmp_path: Path) -> 
             parent.kill()  # or a failure here would wait for ever
     assert eventually(lambda: not alive(grandchild))
     assert how is not signal.SIGINT or parent.returncode == 130
+
+
+ASKED = """
+import signal, sys, time
+from functools import partial
+from pathlib import Path
+from acpl.experiments import side_by_side
+
+def orderly(folder):
+    def write(*_):
+        (folder / "orderly").write_text("where it was")
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, write)
+    (folder / "ready-orderly").touch()
+    time.sleep(600)
+
+def stubborn(folder):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (folder / "ready-stubborn").touch()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    folder, side_by_side.PATIENCE = Path(sys.argv[1]), float(sys.argv[2])
+    work = {work.__name__: partial(work, folder) for work in (orderly, stubborn)}
+    logs = {name: folder / f"{name}.txt" for name in work}
+    try:
+        list(side_by_side.results(work, 2, logs, lambda name: None, lambda number: print(number, flush=True)))
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize(("patience", "interrupts"), [(1.0, 1), (600.0, 2)])
+def test_processes_are_asked_to_stop_before_they_are_killed(patience: float, interrupts: int, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(ASKED)
+    asked = [sys.executable, str(script), str(tmp_path), str(patience)]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as parent:
+        assert eventually(lambda: all((tmp_path / f"ready-{name}").exists() for name in ("orderly", "stubborn")))
+        assert parent.stdout is not None
+        parent.send_signal(signal.SIGINT)
+        assert parent.stdout.readline() == "2\n"
+        assert eventually(lambda: (tmp_path / "orderly").exists())
+        if interrupts == 2:
+            assert parent.poll() is None
+            parent.send_signal(signal.SIGINT)
+        try:
+            assert parent.wait(60) == 130
+        finally:
+            parent.kill()
+    assert not (tmp_path / "orderly.txt").read_text()  # nothing that looks like a mistake
 
 
 def alive(process: int) -> bool:

@@ -63,7 +63,7 @@ def run_cells(
     board = board or Board(cells, folder, jobs)
     failed: dict[str, str] = {}
     total = len(waiting)
-    for number, (cell, reason) in enumerate(_finished(waiting, folder, jobs, board), start=1):
+    for number, (cell, reason) in enumerate(_finished(waiting, folder, jobs, board, say), start=1):
         if reason is not None and not keep_going:
             raise RuntimeError(f"{cell.name} failed: {reason}")
         board.ended(cell, reason)
@@ -134,7 +134,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _finished(cells: Sequence[Cell], folder: Path, jobs: int, board: "Board") -> Iterator[tuple[Cell, str | None]]:
+def _finished(
+    cells: Sequence[Cell], folder: Path, jobs: int, board: "Board", say: Callable[[str], None]
+) -> Iterator[tuple[Cell, str | None]]:
     """Each cell when it is done, and why it failed if it did."""
     if jobs == 1:
         for cell in cells:
@@ -145,7 +147,14 @@ def _finished(cells: Sequence[Cell], folder: Path, jobs: int, board: "Board") ->
     work = {cell.name: partial(_run, cell, folder, threads) for cell in cells}
     by_name = {cell.name: cell for cell in cells}
     logs = {name: folder / LOGS / f"{name}.txt" for name in work}
-    for name, reason in results(work, jobs, logs, started=lambda name: board.started(by_name[name])):
+
+    def started(name: str) -> None:
+        board.started(by_name[name])
+
+    def stopping(number: int) -> None:
+        say(f"stopping {number} {'run' if number == 1 else 'runs'} at the next step; another Ctrl-C does not wait")
+
+    for name, reason in results(work, jobs, logs, started, stopping):
         yield by_name[name], reason
 
 

@@ -10,6 +10,8 @@ from acpl.experiments.cells import Cell, is_done, read_evaluation
 
 _TAIL = 8192
 """Bytes of a cell's events that surely hold its last epoch."""
+_TELLING = 0.1
+"""Share of its steps from which on a running cell says how long they take: before that it mostly prepared."""
 
 
 class Board:
@@ -114,7 +116,7 @@ class Board:
         for cell in self.cells:
             if cell.name in self._took:
                 found.setdefault(_method(cell), []).append(self._took[cell.name] / _budget(cell))
-            elif cell.name in self._running and (steps := self._steps(cell)):
+            elif cell.name in self._running and (steps := self._steps(cell)) >= _budget(cell) * _TELLING:
                 gone = time.monotonic() - self._running[cell.name]
                 found.setdefault(_method(cell), []).append(gone / steps)
         return {method: sum(paces) / len(paces) for method, paces in found.items()}

@@ -4,7 +4,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -26,15 +27,23 @@ _SPAWN = get_context("spawn")  # a fork would copy the locks of torch's threads,
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _LONGEST = 2000
 """Characters of a reason: it is read when its process has ended, so it must fit into the pipe."""
+PATIENCE = 30.0
+"""Seconds that processes have to end in an orderly way when they are asked to: for a training, to its next step."""
 
 
 def results(
-    work: Mapping[str, Work], jobs: int, logs: Mapping[str, Path], started: Callable[[str], None]
+    work: Mapping[str, Work],
+    jobs: int,
+    logs: Mapping[str, Path],
+    started: Callable[[str], None],
+    stopping: Callable[[int], None] = lambda number: None,
 ) -> Iterator[tuple[str, str | None]]:
     """Each name when its work is done, ``jobs`` at a time in this order, and the reason if it failed.
 
     What a process prints goes to its log. When this generator is closed, by an interrupt too, the processes that still
-    run are killed; when this process dies in whatever way, they see it and end themselves.
+    run, whose number ``stopping`` is told, are asked to stop, so that a training can write where it is; they are killed
+    when that takes too long, or at a second interrupt. When this process dies in whatever way, they see it and end
+    themselves.
     """
     waiting = list(work)
     running: dict[int, _Running] = {}
@@ -50,8 +59,8 @@ def results(
                 one = running.pop(sentinel)
                 yield one.name, _outcome(one, logs[one.name])
     finally:
-        for one in running.values():
-            _kill(one)
+        if running:
+            _end(running.values(), stopping)
 
 
 def _start(name: str, work: Work, log: Path) -> _Running:
@@ -75,6 +84,19 @@ def _outcome(one: _Running, log: Path) -> str | None:
         if code == -getattr(signal, "SIGKILL", 9):
             return "its process was killed, perhaps for lack of memory"
         return f"its process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}; see {log}"
+
+
+def _end(running: Collection[_Running], stopping: Callable[[int], None]) -> None:
+    try:
+        for one in running:
+            one.process.terminate()
+        stopping(len(running))
+        left, deadline = {one.process.sentinel for one in running}, time.monotonic() + PATIENCE
+        while left and (seconds := deadline - time.monotonic()) > 0:
+            left -= set(wait(list(left), seconds))
+    finally:
+        for one in running:
+            _kill(one)
 
 
 def _kill(one: _Running) -> None:
@@ -124,7 +146,10 @@ def _in_child(mouth: Connection, work: Work, log: Path) -> None:
         sys.stderr.flush()
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    reason = work()
+    try:
+        reason = work()
+    except KeyboardInterrupt:
+        reason = "it was asked to stop, and the same call goes on with it"
     mouth.send(None if reason is None else reason[:_LONGEST])
 
 
