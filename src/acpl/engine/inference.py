@@ -13,6 +13,7 @@ from acpl.data.workers import Progress, nothing
 from acpl.engine.device import Device
 from acpl.engine.feature_shards import is_too_large, stored
 from acpl.engine.feed import feed_for
+from acpl.engine.memory import give_back_memory
 from acpl.engine.recording import Recording, Repeated
 from acpl.engine.trouble import is_out_of_memory
 from acpl.models import Looks, Network, Outputs, look_at
@@ -78,6 +79,7 @@ class Inference:
     def _views(self, ids: Tensor, progress: Progress) -> Iterator[Views]:
         """Batch by batch; the last one may be filled up."""
         self._store.require(ids)
+        self._begin_or_end()
         training = self.network.training
         self.network.eval()
         seen = 0
@@ -95,6 +97,7 @@ class Inference:
             if not fits:  # not above, where the error still holds what did not fit
                 self._take_smaller_batches()
         self.network.train(training)
+        self._begin_or_end()
 
     def _batches(self, ids: Tensor) -> Iterator[Views]:
         missing = -len(ids) % self._batch if self._fills_up else 0
@@ -109,6 +112,11 @@ class Inference:
                 self._work()
                 assert self._seen is not None
                 yield Views(*(values.clone() for values in self._seen))
+
+    def _begin_or_end(self) -> None:
+        """Training's blocks and these would not fit into each other's gaps."""
+        if self._device.torch.type == "cpu":
+            give_back_memory()
 
     def _take_smaller_batches(self) -> None:
         self._batch //= 2

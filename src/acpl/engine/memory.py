@@ -27,6 +27,12 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> bool:
     return bool(mallopt(_TRIM_THRESHOLD, _KEPT) and mallopt(_TOP_PAD, _AT_ONCE))
 
 
+def give_back_memory() -> None:
+    """Let the system have what is free by now: work of another kind asks for blocks of other sizes."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        trim(0)
+
+
 def _mallopt() -> "ctypes._NamedFuncPointer | None":
     return getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
 
