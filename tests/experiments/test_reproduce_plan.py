@@ -192,12 +192,43 @@ def test_tuned_settings_of_everybody_may_not_be_given_to_one(tmp_path: Path) -> 
         ("nobody: {}", "unknown method 'nobody'"),
         ("- 1", "should hold names and values"),
         ("acpl: 1", "should hold settings under 'all'"),
+        ("acpl: {stages: {}}", "'stages' under 'acpl' should be a value, or values by share of labels"),
+        ("acpl: {k: {1.5: 3}}", "'k' under 'acpl' should be a value"),
+        ("acpl: {k: {true: 3}}", "'k' under 'acpl' should be a value"),
+        ("acpl: {k: {few: 3}}", "'k' under 'acpl' should be a value"),
     ):
         file.write_text(text)
         with pytest.raises(UserError, match=sentence):
             read_tuned(file)
     file.write_text("all: {size: 64}\nacpl: {k: 3, stages: 4}")
     assert read_tuned(file) == {"all": {"size": 64}, "acpl": {"k": 3, "stages": 4}}
+
+
+def test_a_setting_may_be_tuned_by_share_of_labels() -> None:
+    by_share = {"k": {0.05: 10, 0.2: 50}, "warmup_epochs": {0.02: 100, 1.0: 8}}
+    wanted, plain = request(tuned={"acpl": by_share}), request(tuned={"acpl": {"k": 50, "warmup_epochs": 8}})
+    acpl = Arm("acpl", "acpl")
+    for fraction, k, epochs in (
+        (0.01, 10, 100),
+        (0.02, 10, 100),
+        (0.05, 10, 8),
+        (0.06, 50, 8),
+        (0.2, 50, 8),
+        (0.5, 50, 8),
+    ):
+        settings = wanted.cell(acpl, fraction, 0, 9).settings
+        assert (settings["k"], settings["warmup_epochs"]) == (k, epochs)
+    # What is the same at a share is the same run, however it was written.
+    assert wanted.cell(acpl, 0.2, 0, 9).name == plain.cell(acpl, 0.2, 0, 9).name
+    assert wanted.cell(acpl, 0.02, 0, 9).name != plain.cell(acpl, 0.02, 0, 9).name
+    ceiling = Arm("all labels", "acpl", all_labels=True)
+    assert wanted.cell(ceiling, 0.02, 0, 9).settings["warmup_epochs"] == 8
+    stages = {"stages": {0.02: 2, 1.0: 5}}
+    four = [
+        STUDIES["supplement1"].arms(request(name="supplement1", tuned={"acpl": stages}), CHEST, fraction)[-1]
+        for fraction in (0.02, 0.2)
+    ]
+    assert [arm.settings["stages"] for arm in four] == [4, 9]
 
 
 def test_a_share_of_the_gap_is_how_far_the_way_to_the_ceiling_is_gone() -> None:

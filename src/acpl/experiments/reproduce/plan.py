@@ -78,6 +78,10 @@ class Request:
     chosen: Mapping[tuple[float, str], Mapping[str, Any]] = field(default_factory=dict)
     """What a method was given on top, by share of labels and its name: chosen on validation."""
 
+    def own(self, method: str, fraction: float) -> dict[str, Any]:
+        """What the method was tuned to at this share of labels."""
+        return {name: at_share(value, fraction) for name, value in self.tuned.get(method, {}).items()}
+
     def shared(self, fraction: float) -> Config:
         """What every arm has in common at this share of labels."""
         return resolve(**{**self.tuned.get(EVERYBODY, {}), **self.settings, "fraction": fraction})
@@ -104,7 +108,7 @@ class Request:
         settings = {
             **self.tuned.get(EVERYBODY, {}),
             **self.settings,
-            **self.tuned.get(arm.method, {}),
+            **self.own(arm.method, 1.0 if arm.all_labels else fraction),
             **({} if arm.all_labels else self.chosen.get((fraction, arm.method), {})),
             **arm.settings,
             "method": arm.method,
@@ -130,6 +134,13 @@ class Planned:
         return self.arm.column or percent(self.fraction)
 
 
+def at_share(value: Any, fraction: float) -> Any:
+    """A tuned value; where it is given by share of labels, that of the least share which covers this one."""
+    if not isinstance(value, Mapping):
+        return value
+    return value[min((share for share in value if share >= fraction), default=max(value))]
+
+
 def percent(fraction: float) -> str:
     """A share of labels as tables write it: ``2 %``."""
     return f"{100 * fraction:g} %"
@@ -151,7 +162,8 @@ def digest(config: Config) -> str:
 def read_tuned(file: Path | None) -> dict[str, dict[str, Any]]:
     """A YAML file of settings: ``all`` for every method, and each method's own under its name.
 
-    What is everybody's stays everybody's: under a method only its own settings and its schedule may stand.
+    What is everybody's stays everybody's: under a method only its own settings and its schedule may stand, each a value
+    or several by share of labels.
     """
     if file is None:
         return {}
@@ -170,7 +182,17 @@ def read_tuned(file: Path | None) -> dict[str, dict[str, Any]]:
             raise UserError(
                 f"{file}: '{wrong[0]}' under '{method}' is not that method's own; what all share stands under 'all'"
             )
+        for key, value in own.items():
+            if isinstance(value, dict) and not (value and all(_is_share(share) for share in value)):
+                raise UserError(
+                    f"{file}: '{key}' under '{method}' should be a value, or values by share of labels as in "
+                    f"{{0.05: 20, 1.0: 50}}, but it is {value}"
+                )
     return values
+
+
+def _is_share(key: Any) -> bool:
+    return isinstance(key, int | float) and not isinstance(key, bool) and 0 < key <= 1
 
 
 def plan(arms: Sequence[Arm], request: Request, ground: Ground, fraction: float) -> list[Planned]:

@@ -129,9 +129,9 @@ def departures(request: Request, ground: Ground, fraction: float) -> list[Arm]:
 def beyond(request: Request, ground: Ground, fraction: float) -> list[Arm]:
     """ACPL; each setting of ``acpl-plus`` added to it alone, at the value that was tuned or a usual one; and all."""
     config = request.shared(fraction).model_copy(update={"method": "acpl"})
-    own = {**config.settings, **request.tuned.get("acpl", {})}
+    own = {**config.settings, **request.own("acpl", fraction)}
     plain = {**_without(own, "steps"), **OFF, **{name: _acpl(request, fraction, name) for name in SCHEDULE}}
-    tuned = request.tuned.get("acpl-plus", {})
+    tuned = request.own("acpl-plus", fraction)
     on = {name: usual if tuned.get(name, OFF[name]) == OFF[name] else tuned[name] for name, usual in ON.items()}
     rows: dict[str, dict[str, Any]] = {f"{name} {value}": {name: value} for name, value in on.items()}
     rows |= {f"labelled loss {loss}": {"labelled_loss": loss} for loss in ("logit-adjusted", "class-balanced")}
@@ -165,7 +165,7 @@ def _without(settings: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _acpl(request: Request, fraction: float, name: str) -> Any:
-    return request.tuned.get("acpl", {}).get(name, getattr(request.shared(fraction), name))
+    return request.own("acpl", fraction).get(name, getattr(request.shared(fraction), name))
 
 
 _ALL = ("all",)
