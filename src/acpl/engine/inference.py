@@ -79,7 +79,8 @@ class Inference:
     def _views(self, ids: Tensor, progress: Progress) -> Iterator[Views]:
         """Batch by batch; the last one may be filled up."""
         self._store.require(ids)
-        self._begin_or_end()
+        if many := self._device.torch.type == "cpu" and len(ids) >= BATCH:
+            give_back_memory()  # training's blocks and these would not fit into each other's gaps
         training = self.network.training
         self.network.eval()
         seen = 0
@@ -97,7 +98,8 @@ class Inference:
             if not fits:  # not above, where the error still holds what did not fit
                 self._take_smaller_batches()
         self.network.train(training)
-        self._begin_or_end()
+        if many:
+            give_back_memory()
 
     def _batches(self, ids: Tensor) -> Iterator[Views]:
         missing = -len(ids) % self._batch if self._fills_up else 0
@@ -112,11 +114,6 @@ class Inference:
                 self._work()
                 assert self._seen is not None
                 yield Views(*(values.clone() for values in self._seen))
-
-    def _begin_or_end(self) -> None:
-        """Training's blocks and these would not fit into each other's gaps."""
-        if self._device.torch.type == "cpu":
-            give_back_memory()
 
     def _take_smaller_batches(self) -> None:
         self._batch //= 2
