@@ -129,18 +129,21 @@ def evaluate(
     against: str | Path | None = None,
     part: JudgedPart = "test",
     resamples: int = 2000,
+    skip_bad: bool = False,
     device: str = "auto",
     progress: Progress = nothing,
 ) -> dict[str, Any]:
     """Judge a run on its test part, which nothing else opens; also written to ``evaluation.json``.
 
     ``against`` is another run on the same images: what this one has more or less than it is under that key. It is
-    judged first where it has not been. ``part`` may be ``validation``, which settings were chosen on.
+    judged first where it has not been. ``part`` may be ``validation``, which settings were chosen on. ``skip_bad``
+    leaves images out that cannot be read; the result counts them.
     """
     path, other = Path(run), None if against is None else Path(against)
+    how: dict[str, Any] = {"resamples": resamples, "skip_bad": skip_bad, "device": device, "progress": progress}
     if other is not None and not is_judged(other, part):
-        evaluate(other, part=part, resamples=resamples, device=device, progress=progress)
-    result = run_evaluation(path, part=part, against=other, resamples=resamples, device=device, progress=progress)
+        evaluate(other, part=part, **how)
+    result = run_evaluation(path, part=part, against=other, **how)
     _write_page(path)
     return result
 

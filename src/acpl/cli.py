@@ -102,6 +102,7 @@ def evaluate(
         Path | None, typer.Option(help="Another run on the same images to compare with.", show_default=False)
     ] = None,
     part: Annotated[str, typer.Option(help="What to judge on: test or validation.")] = "test",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without the images that cannot be read.")] = False,
     as_json: AsJson = False,
     device: DeviceOption = "auto",
     resamples: int = 2000,
@@ -114,7 +115,9 @@ def evaluate(
         raise UserError(f"resamples should be at least 1, but it is {resamples}")
     judged: Any = part  # checked there, for Python's callers too
     progress = Terminal(_console(stderr=True)).progress
-    result = api.evaluate(run, against=against, part=judged, resamples=resamples, device=device, progress=progress)
+    result = api.evaluate(
+        run, against=against, part=judged, resamples=resamples, skip_bad=skip_bad, device=device, progress=progress
+    )
     if as_json:
         typer.echo(json.dumps(result))
         return

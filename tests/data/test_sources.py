@@ -182,10 +182,18 @@ def test_validation_is_taken_from_train_by_group_where_it_is_missing(tmp_path: P
     assert not any("no validation part" in sentence for sentence in without.said)
 
 
-def test_a_split_that_is_there_is_not_changed_even_with_groups_on_two_sides(table: Path) -> None:
-    assert find_source(options(table)).manifest().table["part"].tolist() == [
-        *("train", "train", "validation", "test", "train", "test")
-    ]
+def test_a_split_that_is_there_is_not_changed_even_with_groups_on_two_sides_but_that_is_said(table: Path) -> None:
+    source = find_source(options(table))
+    assert source.manifest().table["part"].tolist() == [*("train", "train", "validation", "test", "train", "test")]
+    assert any(
+        sentence.startswith("care: 2 of 3 groups have images in more than one part, 'p1' among them")
+        for sentence in source.said
+    )
+
+
+def test_nothing_is_said_of_groups_that_stay_together(tmp_path: Path) -> None:
+    source = find_source(options(many(tmp_path)))
+    assert not any(sentence.startswith("care") for sentence in source.said)
 
 
 @pytest.mark.parametrize("given", [{"parts": (0.7, 0.2, 0.2)}, {"parts": (0.0, 0.5, 0.5)}, {"validation": 1.0}])

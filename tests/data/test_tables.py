@@ -124,7 +124,11 @@ def test_a_field_may_hold_the_separator_quotes_and_a_line_break(tmp_path: Path) 
             "'i4' (row 13) and 2 more; each image is one row",
         ),
         ("image,A\na,1\n,0\n", "table.csv, row 3: column 'image' is blank"),
-        ("image,patient,A\na,1,1\n\nb,,0\n", "table.csv, row 4: column 'patient' is blank"),
+        (
+            "image,patient,A\na,1,1\n\nb,,0\n",
+            "table.csv, row 4: column 'patient' is blank; write there whose image it is, such as the image's own name "
+            "where it is the only one",
+        ),
         ("image,A,B\na,1,0\nb,1\n", "table.csv, row 3 has 2 fields, but the header has 3"),
         ("image,A\na,1\nb,1,0\n", "table.csv, row 3 has 3 fields, but the header has 2"),
         ('image,A\na,1\n"b,1\n', "table.csv, row 3 opens a quotation mark that is never closed"),
@@ -144,7 +148,8 @@ def test_a_field_may_hold_the_separator_quotes_and_a_line_break(tmp_path: Path) 
         ),
         (
             "image,age\na,50\n",
-            "table.csv has no labels: neither a column that holds only 0, 1 and blanks, nor one called 'labels'",
+            "table.csv has no labels: neither a column that holds only 0, 1 (or yes, no; true, false) and blanks, "
+            "nor one called 'labels'",
         ),
         (b"image,A\nm\xfcller.png,1\n", "table.csv is not UTF-8 text; save it as 'CSV UTF-8'"),
         ("image,A\na,1\n".encode("utf-16"), "table.csv is not UTF-8 text; save it as 'CSV UTF-8'"),
@@ -170,10 +175,10 @@ def test_a_quotation_mark_that_swallows_the_rest_is_named(tmp_path: Path) -> Non
     assert refusal(tmp_path, text) == "table.csv, row 3 has a field without end; is a quotation mark open?"
 
 
-@pytest.mark.parametrize("value", ["2", "yes", "-1", "0.5", "01", "True"])
+@pytest.mark.parametrize("value", ["2", "perhaps", "-1", "0.5", "01"])
 def test_what_is_no_label_is_refused_by_row_in_a_named_column(tmp_path: Path, value: str) -> None:
     text = f"image,A,B\na,1,0\nb,0,{value}\n"
-    expected = f"table.csv, row 3, column 'B': '{value}' is no label; 0, 1 or blank is"
+    expected = f"table.csv, row 3, column 'B': '{value}' is no label; 0, 1 or blank is (blank where nobody knows)"
     assert refusal(tmp_path, text, Columns(classes=("A", "B"))) == expected
     assert read(tmp_path, text).classes == ("A",)
 
@@ -211,8 +216,70 @@ def test_a_label_column_with_a_slip_is_said(tmp_path: Path) -> None:
     reading = read(tmp_path, "image,A,B,count\n" + "".join(rows))
     assert reading.classes == ("A",)
     assert [sentence for sentence in reading.said if "not taken" in sentence] == [
-        "not taken for a label: 'B', for it holds '11' in row 9"
+        "not taken for a label: 'B', for it holds '11' in row 9 "
+        "(write 0, 1 or nothing, or name all label columns in classes)"
     ]
+
+
+def test_yes_and_no_are_labels_where_nothing_else_is_or_they_are_named(tmp_path: Path) -> None:
+    text = "image,A,B,sex\na,yes,TRUE,true\nb,No,false,false\nc,,False,true\n"
+    expected = np.array([[1, 1], [0, 0], [np.nan, 0]], dtype=np.float32)
+    reading = read(tmp_path, text)
+    assert reading.classes == ("A", "B")
+    assert np.array_equal(reading.labels, expected, equal_nan=True)
+    mixed = "image,A,contrast\na,1,yes\nb,0,no\nc,1,no\n"
+    reading = read(tmp_path, mixed)
+    assert reading.classes == ("A",)
+    assert any(sentence.startswith("not taken for a label: 'contrast'") for sentence in reading.said)
+    assert read(tmp_path, mixed, Columns(classes=("A", "contrast"))).labels.tolist() == [[1, 1], [0, 0], [1, 0]]
+
+
+def test_a_decimal_comma_is_a_number(tmp_path: Path) -> None:
+    assert read(tmp_path, "image;A\na;1,0\nb;0,0\n").labels.tolist() == [[1], [0]]
+
+
+def test_a_column_with_many_that_are_not_sure_is_said(tmp_path: Path) -> None:
+    reading = read(tmp_path, "image,A,B\na,1,-1\nb,0,-1\nc,1,0\nd,0,1\n")
+    assert reading.classes == ("A",)
+    assert any(
+        sentence.startswith("not taken for a label: 'B', for it holds '-1' in row 2") for sentence in reading.said
+    )
+
+
+def test_a_column_of_diagnoses_beside_noughts_and_ones_is_said(tmp_path: Path) -> None:
+    reading = read(tmp_path, "image,dx,urgent\na,nevus,1\nb,melanoma,0\n")
+    assert reading.classes == ("urgent",)
+    assert "not taken for labels: dx (to use it instead, name it as labels_column)" in reading.said
+
+
+@pytest.mark.parametrize("word", ["#N/A", "n/a", "NULL", "<NA>", "NaN", ""])
+def test_what_programs_write_for_nothing_is_blank(tmp_path: Path, word: str) -> None:
+    reading = read(tmp_path, f"image,label\na,x\nb,y\nc,{word}\n")
+    assert reading.classes == ("x", "y")
+    assert np.isnan(reading.labels[2]).all()
+    where = refusal(tmp_path, f"image,patient,A\na,1,1\nb,{word},0\nc,{word},0\n")
+    assert where.startswith("table.csv, row 3: column 'patient' is blank (and in 1 more rows); write there whose")
+
+
+def test_a_word_for_not_knowing_that_becomes_a_class_is_said(tmp_path: Path) -> None:
+    reading = read(tmp_path, "image,label\na,0\nb,1\nc,-1\n")
+    assert "'-1' is taken for a class; leave the cell blank where nobody knows" in reading.said
+
+
+@pytest.mark.parametrize("joint", [", ", ";", "/", " + ", "&"])
+def test_classes_joined_in_another_way_are_refused(tmp_path: Path, joint: str) -> None:
+    text = f'image,labels\na,Mass\nb,Nodule\nc,"Mass{joint}Nodule"\nd,No Finding\n'
+    assert refusal(tmp_path, text) == (
+        f"table.csv, row 4, column 'labels': 'Mass{joint}Nodule' is no label, for it is several classes; they are "
+        "joined by '|'"
+    )
+    assert read(tmp_path, f'image,labels\na,"Mass{joint}large"\nb,Nodule\n').task is Task.MULTI_CLASS
+
+
+@pytest.mark.parametrize("hint", ["sep=;", '"sep=;"', "sep=,"])
+def test_a_hint_for_spreadsheets_is_no_header(tmp_path: Path, hint: str) -> None:
+    reading = read(tmp_path, f"{hint}\nimage;A\na;1\nb;0\n")
+    assert (reading.classes, reading.labels.tolist()) == (("A",), [[1], [0]])
 
 
 def test_other_columns_are_kept_as_numbers_where_they_are(tmp_path: Path) -> None:

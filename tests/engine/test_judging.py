@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from sklearn.metrics import (
     average_precision_score,
     balanced_accuracy_score,
@@ -254,3 +255,21 @@ def test_data_that_has_other_classes_by_now_is_refused(chest_run: Path, tmp_path
     folder.write_card(replace(card, classes=[*card.classes[:-1], "Other"]))
     with pytest.raises(acpl.UserError, match=r"but the model was trained for multi-label with .*Other"):
         acpl.evaluate(run)
+
+
+def test_images_that_cannot_be_read_can_be_left_out_of_judging_alone(tmp_path: Path) -> None:
+    rows = ["image,Mass,split"]
+    for number in range(40):
+        part = "train" if number < 20 else "validation" if number < 28 else "test"
+        Image.new("L", (32, 32), 40 + 150 * (number % 2)).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{number % 2},{part}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    run = acpl.train(
+        out=tmp_path / "run", data=tmp_path / "labels.csv", backbone="small", weights="none", size=32, batch_size=8,
+        warmup_epochs=1, stages=0, device="cpu", cache=tmp_path / "cache",
+    )  # fmt: skip
+    (tmp_path / "39.png").unlink()
+    with pytest.raises(acpl.UserError, match=r"1 of 12 images cannot be used:\n  39.png: .*\n.*--skip-bad"):
+        acpl.evaluate(run, resamples=20)
+    result = acpl.evaluate(run, resamples=20, skip_bad=True)
+    assert (result["images"], result["unreadable_left_out"]) == (11, 1)

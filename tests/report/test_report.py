@@ -91,7 +91,7 @@ def test_what_was_left_out_is_said_by_name_and_number(chest_run: Path) -> None:
     result["auroc"]["per_class"] |= {"Nodule": None, "Hernia": None}
     text = shown(evaluation_tables({**result, "unlabelled_left_out": 5, "unreadable_left_out": 2}))
     assert "(left out: 5 without labels, 2 unreadable)" in text
-    assert "Left out of the means, for want of both kinds of image: Nodule, Hernia." in text
+    assert "Left out of the means that need both kinds of image: Nodule, Hernia." in text
 
 
 def difference(low: float, high: float, verdict: str) -> dict[str, object]:

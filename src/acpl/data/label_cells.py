@@ -1,5 +1,6 @@
 """Cells of a table to labels: 0/1 columns, or one column of words; and which task they make."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +15,18 @@ from acpl.errors import UserError
 from acpl.settings import unknown
 from acpl.task import Task
 
-BLANK = frozenset({"", "nan", "na"})
+BLANK = frozenset({"", "nan", "na", "n/a", "#n/a", "<na>", "null"})
 NO_FINDING = frozenset({"no finding", "no findings"})
 SEPARATOR = "|"
 MAX_CLASSES = 1000
 LONGEST_NAME = 200
 TAKEN_NAMES = frozenset({"id", "decision"})
-_VALUES = {"0": 0.0, "0.0": 0.0, "1": 1.0, "1.0": 1.0}
+UNSURE = frozenset({"-1", "-1.0", "-1,0", "?", "unknown", "uncertain", "unclear"})
+"""What tables write where nobody knows; whether it is a class, a no or a blank is for their owner to say."""
+_NUMBERS = {"0": 0.0, "0.0": 0.0, "0,0": 0.0, "1": 1.0, "1.0": 1.0, "1,0": 1.0}
+_WORDS = {"no": 0.0, "false": 0.0, "yes": 1.0, "true": 1.0}
+_VALUES = {**_NUMBERS, **_WORDS}
+_JOINTS = re.compile(r"[,;/+&]")
 
 
 class LabelCells(NamedTuple):
@@ -39,20 +45,32 @@ def is_blank(cells: "pd.Series[str]") -> npt.NDArray[np.bool_]:
 
 def holds_labels(cells: "pd.Series[str]") -> bool:
     """Whether all that is written is 0 or 1, and something is."""
-    words = {word for word in map(str, cells.unique()) if word.lower() not in BLANK}
-    return bool(words) and words <= set(_VALUES)
+    return _holds(cells, frozenset(_NUMBERS))
+
+
+def says_labels(cells: "pd.Series[str]") -> bool:
+    """The same in words: yes and no, true and false."""
+    return _holds(cells, frozenset(_WORDS))
 
 
 def almost_holds_labels(cells: "pd.Series[str]") -> tuple[object, str] | None:
     """Row and value of the first cell that is neither 0, 1 nor blank, where at most one in ten is, or a single one
-    among zeros and ones."""
-    written = cells[~is_blank(cells)]
-    labels = written.isin(list(_VALUES))
-    strange = written[~labels]
-    single = len(strange) == 1 and len({_VALUES[cell] for cell in written[labels]}) == 2
-    if len(strange) == 0 or (10 * len(strange) > len(written) and not single):
+    among zeros and ones, or where all the others are words for yes, no or not sure."""
+    written = cells[~is_blank(cells)].str.lower()
+    numbers = written.isin(list(_NUMBERS))
+    strange = written[~numbers]
+    if len(strange) == 0:
         return None
-    return strange.index[0], str(strange.iloc[0])
+    single = len(strange) == 1 and len({_NUMBERS[cell] for cell in written[numbers]}) == 2
+    meant = bool(strange.isin([*_WORDS, *UNSURE]).all())
+    if 10 * len(strange) > len(written) and not single and not meant:
+        return None
+    return strange.index[0], str(cells[strange.index[0]])
+
+
+def _holds(cells: "pd.Series[str]", meant: frozenset[str]) -> bool:
+    words = {word for word in (str(word).lower() for word in cells.unique()) if word not in BLANK}
+    return bool(words) and words <= meant
 
 
 def check_classes(classes: Sequence[str], file: Path | str) -> None:
@@ -73,13 +91,13 @@ def read_columns(table: pd.DataFrame, columns: Sequence[str], file: Path | str) 
     values = np.empty((len(table), len(columns)), dtype=np.float32)
     for position, name in enumerate(columns):
         codes, words = pd.factorize(table[name])
-        meaning = [np.nan if word.lower() in BLANK else _VALUES.get(word, -1.0) for word in map(str, words)]
+        meaning = [np.nan if word.lower() in BLANK else _VALUES.get(word.lower(), -1.0) for word in map(str, words)]
         values[:, position] = np.array(meaning, dtype=np.float32)[codes]
         wrong = np.flatnonzero(values[:, position] < 0)
         if len(wrong):
             raise UserError(
                 f"{file}, row {table.index[wrong[0]]}, column '{name}': "
-                f"'{table[name].iloc[wrong[0]]}' is no label; 0, 1 or blank is"
+                f"'{table[name].iloc[wrong[0]]}' is no label; 0, 1 or blank is (blank where nobody knows)"
             )
     return LabelCells(tuple(columns), values)
 
@@ -103,7 +121,14 @@ def read_words(
         if names is None:
             raise _refused(cells, text, file, "'No Finding' excludes every other, and none between two '|' is blank")
     found = sorted({name for names in parts for name in names or ()}, key=_number_first)
-    said = []
+    for name in found:
+        if len(joined := [part.strip() for part in _JOINTS.split(name)]) > 1 and set(joined) <= set(found):
+            raise _refused(cells, name, file, f"it is several classes; they are joined by '{SEPARATOR}'", within=True)
+    said = [
+        f"'{name}' is taken for a class; leave the cell blank where nobody knows"
+        for name in found
+        if name.lower() in UNSURE and (not classes or name in classes)
+    ]
     for name in classes:
         if name not in found and not closed:
             raise unknown(f"class in {file}, column '{cells.name}',", name, found)
@@ -164,8 +189,9 @@ def _parts(text: str, task: Task) -> list[str] | None:
     return names
 
 
-def _refused(cells: "pd.Series[str]", text: str, file: Path | str, why: str) -> UserError:
-    row = cells.index[np.flatnonzero((cells == text).to_numpy(dtype=bool))[0]]
+def _refused(cells: "pd.Series[str]", text: str, file: Path | str, why: str, *, within: bool = False) -> UserError:
+    there = cells.str.contains(text, regex=False) if within else cells == text
+    row = cells.index[np.flatnonzero(there.to_numpy(dtype=bool))[0]]
     return UserError(f"{file}, row {row}, column '{cells.name}': '{text}' is no label, for {why}")
 
 

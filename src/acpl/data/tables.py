@@ -22,6 +22,7 @@ from acpl.data.label_cells import (
     is_blank,
     read_columns,
     read_words,
+    says_labels,
 )
 from acpl.data.manifest import PART_WORDS_HINT, Labels, part_of
 from acpl.errors import UserError
@@ -90,9 +91,11 @@ def reading_of(cells: pd.DataFrame, columns: Columns, file: Path | str) -> Readi
         )
     group = find_column(cells, columns.group, GROUP_NAMES, file, "group_column")
     split = find_column(cells, columns.split, split_names(cells), file, "split_column")
+    refuse_blank(cells, image, file)
+    if group is not None:
+        _refuse_unnamed_groups(cells, group, file)
     for column in (image, group):
         if column is not None:
-            refuse_blank(cells, column, file)
             _refuse_control_characters(cells, column, file)
     refuse_duplicates(cells[image], file)
     parts = read_parts(cells, split, file) if split is not None else None
@@ -132,7 +135,7 @@ def read_cells(file: Path) -> pd.DataFrame:
                 csv.reader(stream, delimiter=separator, skipinitialspace=True, strict=True), 1
             ):
                 cells = [cell.strip() for cell in row]
-                if any(cells):
+                if any(cells) and not (not rows and _is_hint("".join(row))):
                     numbers.append(number)
                     rows.append(cells)
     except UnicodeDecodeError:
@@ -188,6 +191,17 @@ def refuse_blank(cells: pd.DataFrame, column: str, file: Path | str) -> None:
         raise UserError(f"{file}, row {cells.index[blank[0]]}: column '{column}' is blank")
 
 
+def _refuse_unnamed_groups(cells: pd.DataFrame, column: str, file: Path | str) -> None:
+    """Rows without a patient would all be one."""
+    blank = np.flatnonzero(is_blank(cells[column]))
+    if len(blank):
+        more = f" (and in {len(blank) - 1} more rows)" if len(blank) > 1 else ""
+        raise UserError(
+            f"{file}, row {cells.index[blank[0]]}: column '{column}' is blank{more}; write there whose image it is, "
+            "such as the image's own name where it is the only one"
+        )
+
+
 def _refuse_control_characters(cells: pd.DataFrame, column: str, file: Path | str) -> None:
     """Names are shown to people: none may move a terminal or break a line."""
     wrong = np.flatnonzero(cells[column].str.contains(CONTROL).to_numpy(dtype=bool))
@@ -216,8 +230,11 @@ def _read_labels(
     binary = [name for name in free.columns if name != words and holds_labels(free[name])]
     described = [name for name in binary if _plain(name) in DESCRIPTIONS]
     binary = [name for name in binary if name not in described]
+    other = find_column(free.drop(columns=binary), None, OTHER_LABELS_NAMES, file, "labels_column")
     if words is None and not binary:
-        words = find_column(free, None, OTHER_LABELS_NAMES, file, "labels_column")
+        words = other
+    if words is None and not binary:
+        binary = [name for name in free.columns if says_labels(free[name]) and _plain(name) not in DESCRIPTIONS]
     if words is not None:
         labels = read_words(cells[words], columns.classes, columns.task, file, closed=columns.closed)
         said = [f"labels from column '{words}': {', '.join(labels.classes)}"]
@@ -229,14 +246,22 @@ def _read_labels(
             raise unknown(f"class in {file}:", name, free.columns)
     if not binary:
         raise UserError(
-            f"{file} has no labels: neither a column that holds only 0, 1 and blanks, nor one called 'labels'"
+            f"{file} has no labels: neither a column that holds only 0, 1 (or yes, no; true, false) and blanks, "
+            "nor one called 'labels'"
         )
     said = [_labels_said(binary)]
     if described:
         said.append(f"not taken for labels: {', '.join(described)} (to use one, name it in classes)")
+    if other is not None:
+        said.append(f"not taken for labels: {other} (to use it instead, name it as labels_column)")
     for name in free.columns:
-        if _plain(name) not in DESCRIPTIONS and (found := almost_holds_labels(free[name])) is not None:
-            said.append(f"not taken for a label: '{name}', for it holds '{found[1]}' in row {found[0]}")
+        if name in binary or name == other or _plain(name) in DESCRIPTIONS:
+            continue
+        if (found := almost_holds_labels(free[name])) is not None:
+            said.append(
+                f"not taken for a label: '{name}', for it holds '{found[1]}' in row {found[0]} "
+                "(write 0, 1 or nothing, or name all label columns in classes)"
+            )
     return read_columns(cells, binary, file), binary, said
 
 
@@ -303,11 +328,17 @@ def _separator(file: Path) -> str:
         raise UserError(f"{file} is a workbook or a zip, not a CSV table; save it as 'CSV UTF-8'")
     if b"\0" in start:
         raise UserError(f"{file} is not UTF-8 text; save it as 'CSV UTF-8'")
-    header = next((line for line in start.decode("utf-8-sig", errors="replace").splitlines() if line.strip()), None)
+    lines = (line for line in start.decode("utf-8-sig", errors="replace").splitlines() if line.strip())
+    header = next((line for line in lines if not _is_hint(line)), None)
     if header is None:
         raise UserError(f"{file} is empty")
     header = re.sub(r'"[^"]*"', "", header)
     return "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
+
+
+def _is_hint(line: str) -> bool:
+    """A first line for spreadsheets, that says what stands between the cells: ``sep=;``."""
+    return re.fullmatch(r'"?sep=.?"?', line.strip()) is not None
 
 
 def _parser_words(message: str) -> str:

@@ -64,18 +64,20 @@ def run_evaluation(
     part: JudgedPart = "test",
     against: Path | None = None,
     resamples: int = 2000,
+    skip_bad: bool = False,
     device: str = "auto",
     progress: Progress = nothing,
 ) -> dict[str, Any]:
     """Open the part, judge the final model and every snapshot, write the figures and the predictions.
 
-    ``against`` is a judged run that this one is compared with.
+    ``against`` is a judged run that this one is compared with. With ``skip_bad``, or where training had it, images that
+    cannot be read are left out.
     """
     if part not in get_args(JudgedPart):
         raise UserError(f"part should be test or validation, but it is '{part}'")
     folder = RunFolder.open(path)
     config, card = folder.config(), folder.card()
-    judged = _judge(folder, part, device, progress)
+    judged = _judge(folder, part, device, progress, skip_bad=skip_bad)
     truth, groups = judged.truth, judged.groups
     resampled = {}
     for name, score in judged.scores.items():
@@ -152,11 +154,11 @@ def resampled_auroc(path: Path, *, resamples: int = 2000) -> tuple[tuple[str, ..
     return tuple(map(str, table.index)), found["auroc"]
 
 
-def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress) -> Judged:
+def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress, *, skip_bad: bool) -> Judged:
     config, card = folder.config(), folder.card()
     # Colour is found from the images that are opened; what the model was trained on is what counts.
-    colour = "grey" if card.channels == 1 else "rgb"
-    source = source_of(config.model_copy(update={"colour": colour}), progress)
+    changes = {"colour": "grey" if card.channels == 1 else "rgb", "skip_bad": skip_bad or config.skip_bad}
+    source = source_of(config.model_copy(update=changes), progress)
     refuse_other_parts(folder, source.manifest())
     dataset = source.open((part,))
     manifest = dataset.manifest

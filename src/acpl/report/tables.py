@@ -89,7 +89,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     found = [gain_sentence(result), rule_sentence(result)]
     missing = [name for name in result["auroc"]["per_class"] if result["auroc"]["per_class"][name] is None]
     if missing:
-        found.append(f"Left out of the means, for want of both kinds of image: {', '.join(missing)}.")
+        found.append(f"Left out of the means that need both kinds of image: {', '.join(missing)}.")
     return found
 
 

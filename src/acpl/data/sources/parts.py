@@ -65,7 +65,20 @@ def settle_parts(reading: Reading, options: SourceOptions) -> tuple[Manifest, li
             f"become one, by group with seed {options.split_seed}"
         )
     said.append(f"parts: {_counts(parts)}")
-    return _manifest(reading, table, parts), said
+    manifest = _manifest(reading, table, parts)
+    return manifest, said + _on_two_sides(manifest)
+
+
+def _on_two_sides(manifest: Manifest) -> list[str]:
+    """What a given split does to groups."""
+    sides = manifest.table.groupby("group", sort=False)["part"].nunique()
+    torn = sides[sides > 1].index
+    if len(torn) == 0:
+        return []
+    return [
+        f"care: {len(torn)} of {len(sides)} groups have images in more than one part, '{torn[0]}' among them; "
+        "figures on such parts are too good (`acpl data check` lists them)"
+    ]
 
 
 def read_split_file(file: Path, images: "pd.Series[str]") -> SplitFile:
