@@ -123,6 +123,36 @@ def test_whatever_name_is_asked_for_nothing_outside_is_read(
         assert inside.read(inside.find(name)) == b"inside"
 
 
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_case_and_the_way_an_accent_is_written_do_not_count_where_nothing_else_is_found(
+    kind: str, tmp_path: Path
+) -> None:
+    content = {
+        "R\u00f6ntgen 1.PNG": b"r",
+        "p1/A.png": b"A",
+        "p2/a.png": b"a",
+        "B.png": b"B",
+        "b.png": b"b",
+        "c.PNG": b"c",
+    }
+    root = tmp_path / "images"
+    for name, data in content.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    if (root / "B.png").read_bytes() == b"b.png":
+        pytest.skip("this file system does not tell names by their case")
+    files = ImageFiles.open(root if kind == "folder" else write_zip(tmp_path / "images.zip", content))
+    assert files.find("Ro\u0308ntgen 1.png") == "R\u00f6ntgen 1.PNG"
+    assert files.find("ro\u0308ntgen 1") == "R\u00f6ntgen 1.PNG"
+    assert files.find("P1/a.PNG") == "p1/A.png"
+    assert files.find("C.png") == "c.PNG"
+    assert files.find("B.png") == "B.png"  # as it is, first
+    assert files.find("b.png") == "b.png"
+    for asked, reason in (("B.PNG", "it is there twice: B.png, b.png"), ("p3/a.png", "missing"), ("d.png", "missing")):
+        with pytest.raises(BadImage, match=reason):
+            files.find(asked)
+
+
 def test_a_name_with_a_space_of_another_kind_is_read_and_shown_written_out(tmp_path: Path) -> None:
     name = "Screenshot at 10.00\u202fAM.png"
     (tmp_path / name).write_bytes(b"x")

@@ -3,8 +3,9 @@
 import os
 import re
 import stat
+import unicodedata
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, Protocol
 
@@ -49,7 +50,8 @@ class ImageFiles:
         self.path = path
         """A folder or a zip; an address stays text."""
         self._shelf = shelf
-        self._by_base: dict[str, list[str]] | None = None
+        self._listed: list[str] | None = None
+        self._by_base: dict[Callable[[str], str], dict[str, list[str]]] = {}
 
     @classmethod
     def open(cls, path: Path) -> "ImageFiles":
@@ -84,10 +86,11 @@ class ImageFiles:
         """The stored name for a name in a table; BadImage says why there is none.
 
         Taken as it is, else with one of ``SUFFIXES`` appended, else as the end of exactly one path: ``a.png`` finds
-        ``images/a.png``, but ``p1/a.png`` never finds ``p2/a.png``.
+        ``images/a.png``, but ``p1/a.png`` never finds ``p2/a.png``. Where nothing is found, upper and lower case and
+        the way in which an accent is written (macOS writes two characters) do not count.
         """
         wanted = inside(name)
-        found = self._beside(wanted) or self._below(wanted)
+        found = self._beside(wanted) or self._below(wanted, exact) or self._below(wanted, folded)
         if not found:
             raise BadImage("the file is missing")
         if len(found) > 1:
@@ -112,18 +115,21 @@ class ImageFiles:
             return []
         return [wanted + suffix for suffix in IN_BOTH_CASES if self._shelf.holds(wanted + suffix)]
 
-    def _below(self, wanted: str) -> list[str]:
-        if self._by_base is None:
+    def _below(self, wanted: str, form: Callable[[str], str]) -> list[str]:
+        """Every image whose path ends in ``wanted``, a suffix more or not, both brought to this form."""
+        if form not in self._by_base:
             by_base: dict[str, list[str]] = {}
-            for name in self.names():
+            self._listed = self.names() if self._listed is None else self._listed
+            for name in self._listed:
                 path = PurePosixPath(name)
                 for base in {path.name, path.stem if path.suffix.lower() in SUFFIXES else path.name}:
-                    by_base.setdefault(base, []).append(name)
-            self._by_base = by_base
-        candidates = self._by_base.get(wanted.rpartition("/")[2], [])
-        exact = [name for name in candidates if f"/{name}".endswith(f"/{wanted}")]
-        return exact or [
-            name for name in candidates if f"/{name}".endswith(tuple(f"/{wanted}{s}" for s in IN_BOTH_CASES))
+                    by_base.setdefault(form(base), []).append(name)
+            self._by_base[form] = by_base
+        wanted = form(wanted)
+        paths = {name: f"/{form(name)}" for name in self._by_base[form].get(wanted.rpartition("/")[2], [])}
+        very = [name for name, path in paths.items() if path.endswith(f"/{wanted}")]
+        return very or [
+            name for name, path in paths.items() if path.endswith(tuple(f"/{wanted}{s}" for s in IN_BOTH_CASES))
         ]
 
     def _is_image(self, name: str) -> bool:
@@ -348,6 +354,16 @@ class _Zip:
                     members.setdefault(member.filename.replace("\\", "/"), []).append(member)
             self._members, self._file = members, file
         return self._file
+
+
+def exact(name: str) -> str:
+    """A name as it is."""
+    return name
+
+
+def folded(name: str) -> str:
+    """A name as people would say it is the same: accents in one form, no upper case."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def inside(name: str) -> str:
