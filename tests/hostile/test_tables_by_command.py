@@ -136,18 +136,19 @@ def test_a_table_that_cannot_be_meant_is_refused_in_one_sentence(name: str, chec
         assert words in said
 
 
-@pytest.mark.parametrize("cell", ["2", "-1", "0.5", "yes"])
+@pytest.mark.parametrize("cell", ["2", "-1", "0.5", "perhaps"])
 def test_a_label_that_is_none_is_said_and_refused_where_its_class_is_named(
     cell: str, folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, heard = check(text(rows(Mass=cell)))
     found = json.loads(heard)
     assert found["classes"] == ["Nodule"]
-    assert f"not taken for a label: 'Mass', for it holds '{cell}' in row 3" in found["said"]
+    words = f"not taken for a label: 'Mass', for it holds '{cell}' in row 3 "
+    assert any(sentence.startswith(words) for sentence in found["said"])
     named = ["--data", str(folder / "labels.csv"), "--images", str(folder / "images"), "--classes", "Mass,Nodule"]
     code, said, _ = command(monkeypatch, "train", *named, "--out", str(folder / "run"))
     assert code == 2
-    assert said.endswith(f"row 3, column 'Mass': '{cell}' is no label; 0, 1 or blank is")
+    assert said.endswith(f"row 3, column 'Mass': '{cell}' is no label; 0, 1 or blank is (blank where nobody knows)")
 
 
 OUTSIDE = {
