@@ -17,17 +17,15 @@ from step import our_step
 from timing import machine, table, write_json
 
 from acpl.engine.device import Device
-from acpl.engine.memory import keep_freed_memory
-
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+from acpl.engine.memory import MMAP_THRESHOLD, TOP_PAD, TRIM_THRESHOLD, give_back_memory, keep_freed_memory
 
 
 def give_back() -> None:
     """As glibc has it when it was left alone."""
     libc = ctypes.CDLL(None)
-    for parameter, value in ((_MMAP_THRESHOLD, 2**25), (_TRIM_THRESHOLD, 2**26), (_TOP_PAD, 2**17)):
+    for parameter, value in ((MMAP_THRESHOLD, 2**25), (TRIM_THRESHOLD, 2**26), (TOP_PAD, 2**17)):
         libc.mallopt(parameter, value)
-    libc.malloc_trim(0)
+    give_back_memory()
 
 
 def main() -> None:

@@ -85,7 +85,8 @@ class Config(Section):
     task: OptionalTask = _group("Data", default=None)
     """multi-class or multi-label; inferred from the labels without it."""
     classes: Names = _group("Data", default=())
-    """A table's label columns, comma-separated; without it every column that holds 0, 1 and blanks alone."""
+    """A table's label columns, comma-separated; without it every column that holds 0, 1 and blanks alone
+    (where there is none: yes, no; true, false)."""
     image_column: OptionalText = _group("Data", default=None)
     """A table's column of image names; found by its name without it, as the next three are."""
     labels_column: OptionalText = _group("Data", default=None)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,6 +17,12 @@ MOST_YAML = 2**20
 """Bytes; a configuration takes a few thousand."""
 DEEPEST_YAML = 20
 LARGEST_NUMBER = 2**63 - 1
+Value = TypeVar("Value")
+
+
+def at_share(values: Mapping[float, Value], fraction: float) -> Value:
+    """Of values by share of labels, that of the least share which covers this one; the last where none does."""
+    return values[min((share for share in values if share >= fraction), default=max(values))]
 
 
 class Section(BaseModel):

@@ -82,3 +82,14 @@ def test_stored_views_do_without_large_batches_too(
     found = looking(network).share(ids, tmp_path)
     for values, wanted in zip(found, want, strict=True):
         assert torch.allclose(values[:], wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(("count", "times"), [(inference.BATCH, 2), (inference.BATCH - 1, 0), (0, 0)])
+def test_memory_is_given_back_around_many_images_only(
+    network: Small, count: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(inference, "give_back_memory", lambda: given_back.append(len(network.batches)))
+    looking(network)(torch.arange(count))
+    assert len(given_back) == times
+    assert times == 0 or given_back == [0, 1]  # before the first batch and after the last

@@ -7,7 +7,7 @@ import pytest
 from acpl.engine import memory
 from acpl.engine.memory import keep_freed_memory
 
-glibc = pytest.mark.skipif(sys.platform != "linux" or memory._mallopt() is None, reason="glibc alone is asked")
+glibc = pytest.mark.skipif(sys.platform != "linux" or memory._of_libc("mallopt") is None, reason="glibc alone is asked")
 _FAULTS = """
 import resource, sys, torch
 from acpl.engine.device import Device
@@ -76,12 +76,12 @@ def test_what_is_kept_is_given_back_when_asked() -> None:
     [{"MALLOC_TRIM_THRESHOLD_": "1"}, {"MALLOC_ARENA_MAX_": "2"}, {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}],
 )
 def test_someone_else_has_the_last_word(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_mallopt", lambda: pytest.fail)
+    monkeypatch.setattr(memory, "_of_libc", lambda name: pytest.fail)
     assert not keep_freed_memory(environment)
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_mallopt", lambda: None)
+    monkeypatch.setattr(memory, "_of_libc", lambda name: None)
     assert not keep_freed_memory({})
 
 
@@ -90,11 +90,11 @@ def test_an_older_glibc_is_asked_for_what_it_takes(most: int, threshold: int, mo
     told: dict[int, int] = {}
 
     def mallopt(parameter: int, value: int) -> int:
-        if parameter == memory._MMAP_THRESHOLD and value > most:
+        if parameter == memory.MMAP_THRESHOLD and value > most:
             return 0
         told[parameter] = value
         return 1
 
-    monkeypatch.setattr(memory, "_mallopt", lambda: mallopt)
+    monkeypatch.setattr(memory, "_of_libc", lambda name: mallopt)
     assert keep_freed_memory({"MALLOCATED": "1"})
-    assert told == {memory._MMAP_THRESHOLD: threshold, memory._TRIM_THRESHOLD: 2**31 - 1, memory._TOP_PAD: 2**26}
+    assert told == {memory.MMAP_THRESHOLD: threshold, memory.TRIM_THRESHOLD: 2**31 - 1, memory.TOP_PAD: 2**26}

@@ -96,6 +96,16 @@ def row(method: str, *states: str) -> dict[str, Any]:
     return {"fraction": 0.05, "method": method, "states": states, "now": now, "validation": 0.91, "test": 0.9}
 
 
+def test_a_cell_that_has_hardly_begun_says_nothing_about_the_time(tmp_path: Path, clock: Clock) -> None:
+    board = Board([cell("acpl", 0), cell("acpl", 1)], tmp_path, jobs=1)
+    board.started(board.cells[0])
+    clock.now = 60.0  # most of it to open images
+    epoch(tmp_path, board.cells[0], 9)
+    assert board.seconds_left() is None
+    epoch(tmp_path, board.cells[0], 10)
+    assert board.seconds_left() == pytest.approx((600 - 60) + 600)
+
+
 def test_the_table_says_all_of_it() -> None:
     text = drawn([row("acpl", "done", "failed", "running", "waiting")])
     for part in ("a title", "acpl", "●✗◐○", "30 of 100", "91.00", "90.00", "out of luck", "2 of 4"):

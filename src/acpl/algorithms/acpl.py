@@ -33,7 +33,7 @@ from acpl.algorithms.mixing import beta_draws, mixed_pairs
 from acpl.algorithms.surroundings import Surroundings, surroundings
 from acpl.functional.sums import exact_sum
 from acpl.models import Classifier, classification_loss
-from acpl.settings import Section
+from acpl.settings import Section, at_share
 from acpl.task import Task
 
 # Of larger pools the stage's table holds so many evenly spread samples.
@@ -91,10 +91,7 @@ class ACPLSettings(BudgetSettings):
 
     def neighbours(self, fraction: float) -> int:
         """K for this labelled fraction."""
-        if isinstance(self.k, int):
-            return self.k
-        covering = [limit for limit in sorted(self.k) if limit >= fraction]
-        return self.k[covering[0] if covering else max(self.k)]
+        return self.k if isinstance(self.k, int) else at_share(self.k, fraction)
 
 
 class ACPL(StepByStep):

@@ -135,9 +135,10 @@ def read_cells(file: Path) -> pd.DataFrame:
                 csv.reader(stream, delimiter=separator, skipinitialspace=True, strict=True), 1
             ):
                 cells = [cell.strip() for cell in row]
-                if any(cells) and not (not rows and _is_hint("".join(row))):
-                    numbers.append(number)
-                    rows.append(cells)
+                if not any(cells) or (not rows and _is_hint("".join(row))):
+                    continue
+                numbers.append(number)
+                rows.append(cells)
     except UnicodeDecodeError:
         raise UserError(f"{file} is not UTF-8 text; save it as 'CSV UTF-8'") from None
     except csv.Error as error:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 
 # mallopt's parameters (malloc.h), and what it is told; its numbers are C ints.
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
 _KEPT = 2**31 - 1  # free at the heap's end before any of it is given back
 _AT_ONCE = 2**26  # by which the heap grows
 _APART = 2**27  # blocks from here on are apart from the heap, and given back when they are freed
@@ -19,22 +19,22 @@ _APART_AT_MOST = 2**25  # all that an older glibc takes
 
 def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> bool:
     """Ask glibc for that, for good; False where there is another C library, or where someone has set it otherwise."""
-    mallopt = _mallopt()
+    mallopt = _of_libc("mallopt")
     if mallopt is None or _is_set(environment):
         return False
-    if not mallopt(_MMAP_THRESHOLD, _APART):
-        mallopt(_MMAP_THRESHOLD, _APART_AT_MOST)
-    return bool(mallopt(_TRIM_THRESHOLD, _KEPT) and mallopt(_TOP_PAD, _AT_ONCE))
+    if not mallopt(MMAP_THRESHOLD, _APART):
+        mallopt(MMAP_THRESHOLD, _APART_AT_MOST)
+    return bool(mallopt(TRIM_THRESHOLD, _KEPT) and mallopt(TOP_PAD, _AT_ONCE))
 
 
 def give_back_memory() -> None:
     """Let the system have what is free by now: work of another kind asks for blocks of other sizes."""
-    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+    if trim := _of_libc("malloc_trim"):
         trim(0)
 
 
-def _mallopt() -> "ctypes._NamedFuncPointer | None":
-    return getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+def _of_libc(name: str) -> "ctypes._NamedFuncPointer | None":
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def _is_set(environment: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ from acpl.engine.training import MAY_CHANGE, source_of
 from acpl.errors import UserError
 from acpl.experiments.cells import Cell, refuse_given_labels
 from acpl.experiments.contents import contents
-from acpl.settings import read_yaml
+from acpl.settings import at_share, read_yaml
 from acpl.task import Task
 
 SCHEDULE = ("warmup_epochs", "stages", "stage_epochs")
@@ -80,7 +80,10 @@ class Request:
 
     def own(self, method: str, fraction: float) -> dict[str, Any]:
         """What the method was tuned to at this share of labels."""
-        return {name: at_share(value, fraction) for name, value in self.tuned.get(method, {}).items()}
+        return {
+            name: at_share(value, fraction) if isinstance(value, Mapping) else value
+            for name, value in self.tuned.get(method, {}).items()
+        }
 
     def shared(self, fraction: float) -> Config:
         """What every arm has in common at this share of labels."""
@@ -132,13 +135,6 @@ class Planned:
     def column(self) -> str:
         """What the table's column is called."""
         return self.arm.column or percent(self.fraction)
-
-
-def at_share(value: Any, fraction: float) -> Any:
-    """A tuned value; where it is given by share of labels, that of the least share which covers this one."""
-    if not isinstance(value, Mapping):
-        return value
-    return value[min((share for share in value if share >= fraction), default=max(value))]
 
 
 def percent(fraction: float) -> str:
