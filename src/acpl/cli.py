@@ -34,6 +34,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 
 def main() -> None:
     """The command ``acpl``: a user's mistake is one sentence and exit code 2."""
+    from acpl.engine.outlets import outlive_readers
+
+    outlive_readers()
     try:
         app()
     except SaidElsewhereError:
@@ -422,10 +425,12 @@ def _reproduce(
 
 @contextmanager
 def _orderly_stop(words: str) -> Iterator[None]:
-    """Ctrl-C, and a scheduler's SIGTERM as well, end the command with these words."""
+    """Ctrl-C, a scheduler's SIGTERM and a closed terminal's SIGHUP (without nohup) end the command with these words."""
     import signal
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:

@@ -35,6 +35,7 @@ def test_another_seed_gives_another_split_and_another_model(chest_run: Path, tmp
 def test_the_run_folder_is_the_one_the_documents_describe(chest_run: Path) -> None:
     names = {path.name for path in chest_run.iterdir()}
     assert names == {
+        "beginning.json",
         "config.yaml",
         "split.csv",
         "events.jsonl",

@@ -12,6 +12,10 @@ SAMPLE = 1500
 COMPONENTS = 16
 
 
+class NoMap(Exception):  # noqa: N818 — nothing has gone wrong that training knows of
+    """Why there is no map."""
+
+
 class FeatureSample:
     """What was looked at since it was made: evenly spread ids and their features."""
 
@@ -27,13 +31,21 @@ class FeatureSample:
             self._features.append(features[rows.to(features.device)].float().cpu())
 
     def table(self) -> pd.DataFrame | None:
-        """A row an image: id and its principal components ``c00`` …; None where too little was seen to draw a map."""
+        """A row an image: id and its principal components ``c00`` …; None where nothing was seen.
+
+        NoMap says why there is none of what was seen: a picture for people, which training does without.
+        """
         if not self._ids:
             return None
         ids, features = torch.cat(self._ids), torch.cat(self._features)
-        if len(ids) < 3 or features.shape[1] < 2 or not features.isfinite().all():
-            return None
-        components = principal_components(features)
+        if len(ids) < 3 or features.shape[1] < 2:
+            raise NoMap(f"{len(ids)} images with {features.shape[1]} features are too few")
+        if not features.isfinite().all():
+            raise NoMap("some features are no numbers")
+        try:
+            components = principal_components(features)
+        except RuntimeError:  # LAPACK has not converged
+            raise NoMap("the directions that vary most were not found") from None
         columns = {f"c{number:02d}": components[:, number].numpy() for number in range(components.shape[1])}
         return pd.DataFrame({"id": ids.numpy(), **columns}).drop_duplicates("id")
 

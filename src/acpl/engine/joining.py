@@ -10,10 +10,12 @@ import pandas as pd
 import torch
 
 from acpl.config import Config
+from acpl.data.sources import Source
 from acpl.data.splits import checksum
 from acpl.data.workers import Progress, nothing
 from acpl.engine.building import network_of
 from acpl.engine.device import Device
+from acpl.engine.parts import refuse_other_parts
 from acpl.engine.predicting import FINAL, Predictor
 from acpl.engine.reporting import keep, machine, versions
 from acpl.engine.run_folder import ModelCard, RunFolder
@@ -28,7 +30,8 @@ def join_runs(paths: Sequence[Path], out: Path, *, device: str = "auto", progres
     """Write the joined model into the new run folder ``out``.
 
     All runs must have been trained on the same parts of the same images, for else one network may have learnt what
-    another is tested on. Thresholds that are set on validation are set anew.
+    another is tested on; a table from which other parts are drawn by now is refused, as when a run is judged.
+    Thresholds that are set on validation are set anew.
     """
     folders = [RunFolder.open(path) for path in paths]
     if len(folders) < 2:
@@ -41,6 +44,8 @@ def join_runs(paths: Sequence[Path], out: Path, *, device: str = "auto", progres
     for folder, card in zip(folders, cards, strict=True):
         _refuse_unlike(first, cards[0], folder, card)
     split, labelled = _one_split(folders)
+    source = _source_of(first, cards[0], progress)
+    refuse_other_parts(first, source.manifest())
 
     weights = {
         f"networks.{number}.{name}": value
@@ -54,7 +59,7 @@ def join_runs(paths: Sequence[Path], out: Path, *, device: str = "auto", progres
     network = network_of(card)
     network.load_state_dict(weights)
     predictor = Predictor(network.to(chosen.torch).eval(), card, chosen)
-    card = _with_thresholds(first, predictor, progress)
+    card = _with_thresholds(source, predictor, progress)
 
     with RunFolder.whole(out) as folder:
         folder.write_config(config)
@@ -105,12 +110,16 @@ def _one_split(folders: Sequence[RunFolder]) -> tuple[pd.DataFrame, dict[str, in
     return whole, {"labelled": int((whole["role"] == "labelled").sum()), "labelled_for_one": max(each)}
 
 
-def _with_thresholds(first: RunFolder, predictor: Predictor, progress: Progress) -> ModelCard:
+def _source_of(first: RunFolder, card: ModelCard, progress: Progress) -> Source:
+    # Colour is found from the images that are opened; what the model was trained on is what counts.
+    return source_of(first.config().model_copy(update={"colour": "grey" if card.channels == 1 else "rgb"}), progress)
+
+
+def _with_thresholds(source: Source, predictor: Predictor, progress: Progress) -> ModelCard:
     card = predictor.card
     if card.threshold != "validation":
         return card
-    config = first.config().model_copy(update={"colour": "grey" if card.channels == 1 else "rgb"})
-    dataset = source_of(config, progress).open(("validation",))
+    dataset = source.open(("validation",))
     known = dataset.manifest.known
     score = predictor(dataset.images, torch.from_numpy(dataset.manifest.ids[known]), progress)
     thresholds, _ = set_on_validation(card.classes, dataset.manifest.labels[known], score)

@@ -12,7 +12,7 @@ import torch
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
 from acpl.engine.judged_figures import judged_figures
-from acpl.engine.parts import refuse_other_parts
+from acpl.engine.parts import SeenGroups, refuse_other_parts, seen_groups
 from acpl.engine.predicting import FINAL, Predictor
 from acpl.engine.reporting import keep
 from acpl.engine.run_folder import ModelCard, RunFolder
@@ -50,6 +50,10 @@ class Judged(NamedTuple):
     scores: dict[str, Floats]
     unlabelled: int
     unreadable: int
+    seen: dict[str, SeenGroups]
+    """By part that training opened: whose other images are there."""
+    groups_known: bool
+    """False where the data names no patients, so that each image counts as one."""
     images: ImageStore
 
     @property
@@ -91,6 +95,9 @@ def run_evaluation(
         "part": part,
         "images": len(truth),
         "groups": len(set(groups)),
+        "groups_known": judged.groups_known,
+        "seen_in_training": {name: seen._asdict() for name, seen in judged.seen.items()},
+        "care": _care(judged),
         "unlabelled_left_out": judged.unlabelled,
         "unreadable_left_out": judged.unreadable,
         "positives": {name: int(n) for name, n in zip(card.classes, truth.sum(axis=0), strict=True)},
@@ -159,7 +166,8 @@ def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress,
     # Colour is found from the images that are opened; what the model was trained on is what counts.
     changes = {"colour": "grey" if card.channels == 1 else "rgb", "skip_bad": skip_bad or config.skip_bad}
     source = source_of(config.model_copy(update=changes), progress)
-    refuse_other_parts(folder, source.manifest())
+    whole = source.manifest()
+    refuse_other_parts(folder, whole)
     dataset = source.open((part,))
     manifest = dataset.manifest
     if len(manifest.table) == 0:
@@ -181,8 +189,27 @@ def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress,
         },
         unlabelled=int((~known).sum()),
         unreadable=len(dataset.bad),
+        seen=seen_groups(folder, whole, manifest.table.loc[known], part),
+        groups_known=bool((whole.table["group"] != whole.table["image"]).any()),
         images=dataset.images,
     )
+
+
+def _care(judged: Judged) -> list[str]:
+    """In words, why the figures may be too good or too sure: patients whom training knew, or nobody knows."""
+    if not judged.groups_known:
+        return [
+            "The data names no patients: another image of one who is judged may have been trained on, "
+            "and intervals take each image for a patient of its own."
+        ]
+    groups, images = len(set(judged.groups)), len(judged.table)
+    use = {"train": "was trained on", "validation": "set the thresholds"}
+    return [
+        f"{seen.groups:,} of the {groups:,} judged groups ({seen.images:,} of {images:,} images) have other images "
+        f"in the {part} part, which {use[part]}: the figures are too good (`acpl data check` lists these groups)."
+        for part, seen in judged.seen.items()
+        if seen.groups
+    ]
 
 
 def _ranks_and_decides(card: ModelCard, rule: Rule, truth: Floats, score: Floats) -> Statistic:

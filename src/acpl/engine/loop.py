@@ -100,8 +100,9 @@ class Trainer:
                     record = self._look_over(method, index)
                 if record is not None and record.candidates:
                     self.folder.write_stage(index, record.candidates, self.classes)
-                    if self._first:
-                        keep_features(self.folder, index, self._seen)
+                    without_map = keep_features(self.folder, index, self._seen) if self._first else None
+                    if without_map is not None:
+                        self.monitor.say(without_map)
                 self._seen = None
                 summary = dict(record.summary) if record is not None else {}
             stage = method.stage(index)
@@ -287,7 +288,7 @@ class Trainer:
 
     def _stop_if(self, asked: bool) -> None:
         if asked:
-            raise Stopped(self.folder.path, self.place.steps)
+            raise Stopped(self.folder.path, f"at step {self.place.steps}, nothing is lost; go on with")
 
     def _refuse_nan(self, stage: Stage, step: TrainingStep, orders: Mapping[str, Tensor]) -> None:
         bad = step.first_bad()

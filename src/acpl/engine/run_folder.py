@@ -27,6 +27,7 @@ __all__ = ["ModelCard", "RunFolder", "write_whole"]
 
 FEATURES = ".features-"
 """How folders begin that hold what a process needs while it selects, and nobody after it."""
+STAGES = "stages"
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,12 @@ class RunFolder:
         """``split.csv``: id, image, role."""
         write_whole(self.path / "split.csv", table.to_csv(index=False).encode())
 
+    def split(self) -> pd.DataFrame:
+        """What ``split.csv`` says; names that look like numbers or like nothing stay names."""
+        file = self.path / "split.csv"
+        with _damage(file):
+            return pd.read_csv(file, dtype={"image": str, "role": str}, keep_default_na=False)
+
     def write_table(self, name: str, table: pd.DataFrame) -> None:
         """A CSV file."""
         write_whole(self.path / name, table.to_csv(index=False).encode())
@@ -191,12 +198,26 @@ class RunFolder:
                 flat[name] = array
             else:
                 flat |= {f"{name}.{label}": array[:, column] for column, label in enumerate(classes)}
-        target = self.path / "stages" / f"{index:02d}.parquet"
+        target = self.path / STAGES / f"{index:02d}.parquet"
         content = BytesIO()
         pd.DataFrame(flat).to_parquet(content, index=False)
         with told(target):
             target.parent.mkdir(exist_ok=True)
         write_whole(target, content.getvalue())
+
+    def read_stage(self, index: int) -> pd.DataFrame:
+        """A stage's table."""
+        return self.read_parquet(f"{STAGES}/{index:02d}.parquet")
+
+    def stage_numbers(self) -> list[int]:
+        """The stages that have a table."""
+        return sorted(int(file.stem) for file in (self.path / STAGES).glob("*.parquet") if file.stem.isdecimal())
+
+    def read_parquet(self, name: str) -> pd.DataFrame:
+        """A table of the folder."""
+        file = self.path / name
+        with _damage(file):
+            return pd.read_parquet(file)
 
     def write_weights(self, name: str, weights: Mapping[str, Tensor]) -> None:
         """``NAME.safetensors``: weights that cannot run code."""
@@ -217,6 +238,18 @@ class RunFolder:
         """Which weights there are: ``model`` and any stage's snapshot."""
         return sorted(file.stem for file in self.path.glob("*.safetensors"))
 
+    def put_aside_broken_weights(self) -> list[str]:
+        """What is wrong with each snapshot that cannot be read any more; it is called ``.broken`` from now on."""
+        found = []
+        for name in self.weight_names():
+            try:
+                self.read_weights(name)
+            except UserError as reason:
+                found.append(str(reason))
+                file = self.path / f"{name}.safetensors"
+                file.rename(file.with_suffix(".broken"))  # as a checkpoint is: what judges a run judges every snapshot
+        return found
+
     def write_card(self, card: ModelCard) -> None:
         """``model.json``."""
         self.write_json("model.json", vars(card))
@@ -230,6 +263,15 @@ class RunFolder:
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """A JSON file for people and programs."""
         write_whole(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """What a JSON file holds; None where there is none."""
+        file = self.path / name
+        if not file.exists():
+            return None
+        with _damage(file):
+            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return found
 
 
 class ElsewhereFolder(RunFolder):
@@ -280,6 +322,9 @@ class ElsewhereFolder(RunFolder):
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Nothing."""
+
+    def read_json(self, name: str) -> None:
+        """None."""
 
 
 @contextmanager

@@ -4,11 +4,10 @@ Read after training, from the run folder and the images it was trained on. The t
 the data set has it, is read here for the first time: nothing is trained any more.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from acpl import functional
@@ -19,22 +18,30 @@ from acpl.engine.pictures import SMALL, thumbnails
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.selection_cards import stage_cards, within_limit
 from acpl.engine.stage_table import Floats, Known, StageTable
+from acpl.errors import UserError
 
 BINS = 48
 
 
-def selection_figures(folder: RunFolder, dataset: Dataset, true: Manifest, config: Config) -> dict[str, Any] | None:
+def selection_figures(
+    folder: RunFolder,
+    dataset: Dataset,
+    true: Manifest,
+    config: Config,
+    left_out: Callable[[str], object] = lambda sentence: None,
+) -> dict[str, Any] | None:
     """Each stage's densities, class balance and map, and cards of pseudo-labels; None where no stage kept a table.
 
-    ``true``: the data set's table without the mistakes that its labels may have on purpose.
+    ``true``: the data set's table without the mistakes that its labels may have on purpose. ``left_out`` is told of
+    each file that is damaged: a report without it is better than a training that ends without a model.
     """
     known = Known.of(folder, dataset.manifest, true)
     labels = {number: known.truth[number] for number in known.given if number in known.truth}
     labelled = _shares(list(labels.values()))
     joined: set[int] = set()
     stages, cards = [], []
-    for stage in StageTable.read(folder, known):
-        stages.append(_figures(stage, config.settings) | {"map": _map(folder, stage, joined)})
+    for stage in StageTable.read(folder, known, left_out):
+        stages.append(_figures(stage, config.settings) | {"map": _map(folder, stage, joined, left_out)})
         cards += stage_cards(stage, labels)
         chosen = stage.selected
         labels |= {int(n): label for n, label in zip(stage.ids[chosen], stage.pseudo_label[chosen], strict=True)}
@@ -115,12 +122,18 @@ def _balance(stage: StageTable) -> dict[str, Any]:
     }
 
 
-def _map(folder: RunFolder, stage: StageTable, joined: set[int]) -> dict[str, Any] | None:
+def _map(
+    folder: RunFolder, stage: StageTable, joined: set[int], left_out: Callable[[str], object]
+) -> dict[str, Any] | None:
     """Two dimensions of the features that were looked at before this stage, and what each point was."""
-    file = folder.path / "report" / f"features-{stage.number:02d}.parquet"
-    if not file.exists():
+    name = f"report/features-{stage.number:02d}.parquet"
+    if not (folder.path / name).exists():
         return None
-    seen = pd.read_parquet(file)
+    try:
+        seen = folder.read_parquet(name)
+    except UserError as reason:
+        left_out(str(reason))
+        return None
     how, places = _two_dimensions(seen.drop(columns="id").to_numpy(dtype=np.float64))
     candidates = {int(n): bool(chosen) for n, chosen in zip(stage.ids, stage.selected, strict=True)}
     groups: dict[str, list[list[float]]] = {"rest": [], "selected": [], "joined": [], "labelled": []}
@@ -134,12 +147,16 @@ def _map(folder: RunFolder, stage: StageTable, joined: set[int]) -> dict[str, An
 
 
 def _two_dimensions(components: Floats) -> tuple[str, Floats]:
-    """UMAP where it is installed, else the two directions that vary most."""
+    """UMAP where it is installed and finds its way, else the two directions that vary most."""
     try:
         from umap import UMAP
     except ImportError:
         return "PCA", components[:, :2]
-    return "UMAP", np.asarray(UMAP(random_state=0).fit_transform(components), dtype=np.float64)
+    try:
+        places = np.asarray(UMAP(random_state=0).fit_transform(components), dtype=np.float64)
+    except Exception:  # of few or equal points: each of the libraries below it has its own
+        return "PCA", components[:, :2]
+    return ("UMAP", places) if np.isfinite(places).all() else ("PCA", components[:, :2])
 
 
 def _shares(values: Sequence[Floats] | Floats) -> list[float | None] | None:

@@ -1,5 +1,6 @@
 """A stage's table of candidates beside what is known of the images."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 
 from acpl.data.manifest import Manifest
 from acpl.engine.run_folder import RunFolder
+from acpl.errors import UserError
 from acpl.task import Task
 
 Floats = npt.NDArray[np.float64]
@@ -78,10 +80,18 @@ class StageTable:
         """(candidates,) in [0, 1]: how far model and neighbours are apart; NaN where there are no neighbours."""
 
     @classmethod
-    def read(cls, folder: RunFolder, known: Known) -> list["StageTable"]:
-        """Every stage that kept a table of selected samples."""
-        tables = {int(f.stem): pd.read_parquet(f) for f in sorted((folder.path / "stages").glob("[0-9]*.parquet"))}
-        return [cls(number, table, known) for number, table in tables.items() if {"id", "selected"} <= set(table)]
+    def read(cls, folder: RunFolder, known: Known, left_out: Callable[[str], object]) -> list["StageTable"]:
+        """Every stage that kept a table of selected samples; ``left_out`` is told of each that is damaged."""
+        found = []
+        for number in folder.stage_numbers():
+            try:
+                table = folder.read_stage(number)
+            except UserError as reason:
+                left_out(str(reason))
+                continue
+            if {"id", "selected"} <= set(table):
+                found.append(cls(number, table, known))
+        return found
 
     def nearest(self, row: int) -> list[int]:
         """The ids of the nearest anchors that were written down, nearest first."""

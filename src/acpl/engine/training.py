@@ -19,6 +19,7 @@ from acpl.data.pools import Pools
 from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum
 from acpl.data.workers import Progress, nothing
+from acpl.engine.beginning import Beginning
 from acpl.engine.building import build_network
 from acpl.engine.checkpoints import Checkpoints
 from acpl.engine.clock import Clock
@@ -33,7 +34,7 @@ from acpl.engine.reporting import gather_training
 from acpl.engine.roles import draw_split
 from acpl.engine.run_folder import ElsewhereFolder, ModelCard, RunFolder
 from acpl.engine.step import Workbench
-from acpl.engine.stopping import Stop
+from acpl.engine.stopping import Stop, Stopped, stopped_at_once
 from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
 from acpl.engine.trouble import is_out_of_memory, labels_that_teach_little, neighbours_that_say_little
 from acpl.errors import UserError
@@ -64,8 +65,10 @@ def run_training(config: Config, out: Path, monitor: Monitor, processes: Process
     folder = RunFolder.create(out, config)
     with folder.locked():
         try:
-            with _begun(config, folder, crew, processes) as group:
+            with stopped_at_once(folder.path), _begun(config, folder, crew, processes) as group:
                 _train(config, source, folder, monitor, group)
+        except Stopped:
+            raise  # the folder stays: it can be gone on with
         except UserError:
             folder.remove_if_untrained()
             raise
@@ -82,11 +85,15 @@ def resume_training(
         return _with_other_machines(devices, nodes, out, lambda met: resume_training(out, monitor, changes, met))
     folder = RunFolder.open_unfinished(out)
     with folder.locked():
-        config = _unchanged(folder.config(), changes)
+        config = folder.config()
+        began = Beginning.kept_in(folder)
+        if began is not None:
+            began.refuse_other_settings(config, MAY_CHANGE)
+        config = _unchanged(config, changes)
         if not {"devices", "nodes"} & changes.keys() and (processes is not None or config.nodes > 1):
             config = config.model_copy(update={"devices": 1, "nodes": 1})  # as many as are here now
         crew = _crew_for(config, processes)
-        with _begun(config, folder, crew, processes) as group:
+        with stopped_at_once(folder.path), _begun(config, folder, crew, processes) as group:
             _train(config, source_of(config, monitor.progress), folder, monitor, group)
     return folder
 
@@ -171,6 +178,10 @@ def _train(
     reported = len(dataset.manifest.classes)
 
     split = draw_split(manifest, config)
+    now = Beginning.of(config, dataset, split) if processes.rank == 0 else None
+    began = Beginning.kept_in(folder)
+    if began is not None and now is not None:
+        began.refuse_other_data(now, folder.split(), split)
     fingerprint = checksum(split["id"].to_numpy(), split["role"].to_numpy(dtype=object))
     if config.split_checksum not in (None, fingerprint):
         raise UserError(f"split_checksum is {config.split_checksum}, but this split's is {fingerprint}")
@@ -242,6 +253,8 @@ def _train(
     folder.write_split(split)
     if state is None:
         folder.cut_events(0)
+        if began is None and now is not None:  # a run of an older version has none, and goes on without
+            now.keep_in(folder)
     monitor.opened(folder.path, config.model_dump(mode="json"))
     for trouble in troubles if state is None else ():
         monitor.say(trouble.sentence)
@@ -277,11 +290,14 @@ def _train(
     )
     with stop.listening():
         kept = trainer.fit(method, state)
+    for sentence in folder.put_aside_broken_weights():
+        monitor.say(f"put aside: {sentence}")
     card = _with_thresholds(card, trainer, kept)
     if processes.rank > 0:
         return
     true = true_manifest(config, dataset.manifest)
-    gather_training(folder, dataset, true, device=str(device.torch), clock=clock)
+    for sentence in gather_training(folder, dataset, true, device=str(device.torch), clock=clock):
+        monitor.say(f"left out of the report: {sentence}")
     folder.write_card(card)
     folder.write_weights("model", kept.state_dict())  # last: with it the run is done
 

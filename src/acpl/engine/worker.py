@@ -6,13 +6,16 @@ import sys
 
 from acpl.engine.crew import Crew, plain_environment
 from acpl.engine.launching import at_work
+from acpl.engine.outlets import outlive_readers
 from acpl.engine.training import take_part
 from acpl.errors import SaidElsewhereError, UserError
 
 
 def main(seat: str) -> int:
     """Take part in a run as the process that ``seat`` describes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells all; the first process tells the others
+    outlive_readers()
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal tells all; the first process tells the others
+        signal.signal(number, signal.SIG_IGN)
     crew = Crew(**{**json.loads(seat), "environment": plain_environment()})
     try:
         with at_work(crew) as processes:

@@ -1,5 +1,6 @@
 """What a run's files hold: a table that was edited makes another run, one that was moved does not."""
 
+import json
 import os
 from functools import cache
 from hashlib import sha256
@@ -8,6 +9,8 @@ from pathlib import Path
 from acpl.config import Config
 
 _FILES = ("data", "split", "weights")
+_DATA = ("data", "images", "split")
+_PHANTOMS = ("phantom_patients", "phantom_seed", "phantom_errors")
 
 
 def contents(config: Config) -> dict[str, str]:
@@ -28,6 +31,19 @@ def contents(config: Config) -> dict[str, str]:
     if config.images is not None and Path(config.data).is_file() and Path(config.images).is_dir():
         found["images"] = _of_folder(Path(config.images))
     return found
+
+
+def data_digest(config: Config) -> str:
+    """Eight letters that differ where two configurations are about other images or labels, whatever is done with them.
+
+    A table counts by its content, and so does a file of parts; a zip of images by its name, as in a run's own name.
+    """
+    values = {name: str(getattr(config, name)) for name in _DATA}
+    values["images"] = Path(values["images"]).name if Path(config.data).is_file() else ""
+    values |= {name: digest for name, digest in contents(config).items() if name in _DATA}
+    if config.data.startswith("phantom"):
+        values |= {name: str(getattr(config, name)) for name in _PHANTOMS}
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
 @cache

@@ -15,6 +15,7 @@ from acpl.data.manifest import Manifest
 from acpl.data.sources import Source
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
+from acpl.engine.parts import refuse_other_parts
 from acpl.engine.predicting import Predictor
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import source_of
@@ -57,12 +58,16 @@ class Sight:
 
 
 def open_pool(path: Path, progress: Progress = nothing) -> Pool:
-    """The training part of a run, with the roles that its split gave; the test part is not opened."""
+    """The training part of a run, with the roles that its split gave; the test part is not opened.
+
+    A table from which other parts are drawn by now is refused.
+    """
     folder = RunFolder.open(path)
     config, card = folder.config(), folder.card()
     # Colour is found from the images that are opened; what the model was trained on is what counts.
     colour = "grey" if card.channels == 1 else "rgb"
     source = source_of(config.model_copy(update={"colour": colour}), progress)
+    refuse_other_parts(folder, source.manifest())
     dataset = source.open(("train",))
     manifest = dataset.manifest
     if list(manifest.classes) != card.classes:

@@ -78,13 +78,13 @@ def pseudo_labels(
     labels = np.full((len(ids), len(card.classes)), np.nan)
     stage = np.zeros(len(ids), dtype=np.int64)
     columns = [f"pseudo_label.{name}" for name in card.classes]
-    for file in sorted((folder.path / "stages").glob("*.parquet")):
-        table = pd.read_parquet(file)
+    for number in folder.stage_numbers():
+        table = folder.read_stage(number)
         if "id" not in table or not set(columns) <= set(table.columns):
             continue
         values = table.set_index("id")[columns].reindex(ids).to_numpy(dtype=np.float64)
         given = ~np.isnan(values).any(axis=1)
-        labels[given], stage[given] = values[given], int(file.stem)
+        labels[given], stage[given] = values[given], number
     return labels, stage
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from shlex import join
 
 from acpl.data.workers import Progress, nothing
-from acpl.engine.parts import refuse_other_parts
 from acpl.engine.run_folder import RunFolder
 from acpl.errors import UserError
 from acpl.labelling.decisions import Decisions, Question
@@ -49,7 +48,6 @@ def open_review(
     if not target.parent.is_dir():
         raise UserError(f"{target} cannot be written: there is no folder {target.parent}")
     pool = open_pool(run, progress)
-    refuse_other_parts(RunFolder.open(run), pool.source.manifest())
     queue = build_queue(look(pool, device=device), order=order, limit=limit)
     table = LabelTable(target, pool)
     images = images_of(pool, target.with_name(f"{target.stem}-images"), progress)

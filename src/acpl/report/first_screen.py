@@ -143,16 +143,20 @@ def _judged_on(run: RunData) -> list[Note]:
     found = run.evaluation
     if found is None:
         return [Note("care", "The test part has not been opened yet: acpl evaluate does that, once training is over.")]
-    who = f"{found['images']:,} images of {found['groups']:,} patients (or lesions)"
+    known = found.get("groups_known", True)
+    who = f"{found['images']:,} images" + (f" of {found['groups']:,} patients (or lesions)" if known else "")
+    care = [Note("care", sentence) for sentence in found.get("care", [])]
     if run.part == "validation":
-        return [
-            Note("care", f"Judged on the validation part ({who}), which thresholds are set on; not on the test part.")
-        ]
-    notes = [Note("good", f"Judged on {who} that training never opened.")]
+        said = f"Judged on the validation part ({who}), which thresholds are set on; not on the test part."
+        return [Note("care", said), *care]
+    torn = any(seen["groups"] for seen in found.get("seen_in_training", {}).values())
+    notes = [
+        *care,
+        Note("plain", f"Judged on {who}.") if torn else Note("good", f"Judged on {who} that training never opened."),
+    ]
     if found["groups"] < FEW_GROUPS:
-        notes.append(
-            Note("care", f"Only {found['groups']} patients (or lesions) judged: the interval itself is rough.")
-        )
+        few = f"{found['groups']} patients (or lesions)" if known else f"{found['images']} images"
+        notes.append(Note("care", f"Only {few} judged: the interval itself is rough."))
     area = found["auroc"]
     if area["low"] is not None and area["high"] - area["low"] > WIDE:
         notes.append(

@@ -37,6 +37,8 @@ class RunData:
     judged: Json | None
     selection: Json | None
     made: Json
+    left_out: list[str]
+    """What the page does without, for its file is damaged, one sentence each."""
 
     @property
     def steps(self) -> int:
@@ -73,6 +75,7 @@ def read_run(run: Path, part: str | None = None) -> RunData:
     events = read_events(run / "events.jsonl")
     parts = ("test", "validation") if part is None else (part,)
     part = next((p for p in parts if (run / f"evaluation{_suffix(p)}.json").exists()), None)
+    judged, selection, made, left_out = _gathered(run / "report", part)
     return RunData(
         path=run,
         config=read_yaml(run / "config.yaml"),
@@ -84,10 +87,25 @@ def read_run(run: Path, part: str | None = None) -> RunData:
         joined=next((event for event in events if event["event"] == "joined"), None),
         part=part,
         evaluation=None if part is None else _json(run / f"evaluation{_suffix(part)}.json"),
-        judged=None if part is None else _json(run / "report" / f"judged{_suffix(part)}.json"),
-        selection=(_json(run / "report" / "selection.json") or {}).get("found"),
-        made=_json(run / "report" / "made.json") or {},
+        judged=judged,
+        selection=(selection or {}).get("found"),
+        made=made or {},
+        left_out=[*left_out, *map(str, (selection or {}).get("left_out", []))],
     )
+
+
+def _gathered(folder: Path, part: str | None) -> tuple[Json | None, Json | None, Json | None, list[str]]:
+    """What was gathered for the page alone: judged, selection, made; and what is damaged, which it can do without."""
+    found: list[Json | None] = []
+    left_out: list[str] = []
+    for name in (None if part is None else f"judged{_suffix(part)}.json", "selection.json", "made.json"):
+        try:
+            found.append(None if name is None else _json(folder / name))
+        except UserError as reason:
+            found.append(None)
+            left_out.append(str(reason))
+    judged, selection, made = found
+    return judged, selection, made, left_out
 
 
 def read_events(file: Path) -> Events:
@@ -108,9 +126,11 @@ def _json(file: Path) -> Json | None:
     if not file.exists():
         return None
     try:
-        found: Json = json.loads(file.read_text(encoding="utf-8"))
+        found: object = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
         raise UserError(f"{file} is damaged: it is not JSON") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{file} is damaged: it holds no table of names and values")
     return found
 
 

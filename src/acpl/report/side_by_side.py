@@ -35,7 +35,7 @@ def write_side_by_side(runs: Sequence[Path], differences: Sequence[Json | None],
         "side_by_side.html",
         title=f"{len(runs)} runs side by side",
         lead=f"{results[0]['data']}, {part} part: {results[0]['images']:,} images of {results[0]['groups']:,} groups. "
-        f"Differences are to {names[0]}, paired on the same images, 95 % by bootstrap over groups.",
+        f"Differences are to {names[0]}, paired on the same images, 95 % by bootstrap over groups.{_care(data)}",
         blocks=[
             {
                 "title": "",
@@ -67,13 +67,20 @@ def write_comparison(folder: Path) -> Path:
         "side_by_side.html",
         title=f"{len(order)} methods compared",
         lead="Mean test AUROC over seeds. Every method has the same splits, network and gradient steps. Intervals and "
-        "paired differences to the best are bootstraps over the patients of the test part; p allows for all pairs.",
+        "paired differences to the best are bootstraps over the patients of the test part; p allows for all pairs."
+        + _care([run for own in runs.values() for run in own]),
         blocks=[_block(share, [entry for entry in entries if entry["fraction"] == share]) for share in fractions],
         classes=None,
         curves=_curves({method: runs[method] for method in order if method in runs}),
         failed=[(entry["method"], entry["failed"]) for entry in entries if entry["failed"]],
     )
     return write_page(folder / "report.html", page)
+
+
+def _care(runs: Sequence[RunData]) -> str:
+    """What judging found to be careful about, each sentence once."""
+    found = dict.fromkeys(sentence for run in runs for sentence in (run.evaluation or {}).get("care", []))
+    return "".join(f" Care: {sentence}" for sentence in found)
 
 
 def run_names(runs: Sequence[Path]) -> list[str]:

@@ -85,8 +85,12 @@ def title(result: Mapping[str, Any]) -> str:
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
-    """What a reader must know to read the means: rule, classes left out, and the gain over the warm-up."""
-    found = [gain_sentence(result), rule_sentence(result)]
+    """What a reader must know to read the means: what to be careful about, gain over the warm-up, rule, classes."""
+    found = [
+        *(f"Care: {sentence}" for sentence in result.get("care", [])),
+        gain_sentence(result),
+        rule_sentence(result),
+    ]
     missing = [name for name in result["auroc"]["per_class"] if result["auroc"]["per_class"][name] is None]
     if missing:
         found.append(f"Left out of the means that need both kinds of image: {', '.join(missing)}.")

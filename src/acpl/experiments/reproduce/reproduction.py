@@ -11,6 +11,7 @@ from acpl import algorithms
 from acpl.engine.training import MAY_CHANGE
 from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
+from acpl.experiments.contents import data_digest
 from acpl.experiments.reproduce import paper
 from acpl.experiments.reproduce.allowance import choose_all, known_choices, not_run, sentences, trials
 from acpl.experiments.reproduce.gathered import Gathered, Made, Study
@@ -26,6 +27,7 @@ from acpl.experiments.reproduce.keeping import (
 )
 from acpl.experiments.reproduce.names import NAMES
 from acpl.experiments.reproduce.plan import Ground, Planned, Request, plan, read_tuned
+from acpl.experiments.reproduce.renewing import MADE, refuse_other_data
 from acpl.experiments.reproduce.studies import STUDIES
 from acpl.experiments.tuning import Choice, refuse_without_validation
 from acpl.report.paper_tables import as_csv, as_latex, as_markdown, sheets
@@ -60,10 +62,11 @@ def reproduce(
     ``settings`` are fields of :class:`acpl.Config`; without ``data`` or ``preset`` it is the paper's own data.
     ``OUT/NAME`` gets ``table.md``, ``.csv`` and ``.tex``, a figure's ``figure.svg`` and ``.png``, and every run's small
     files below ``runs``; weights and the rest stay below ``work``. What is there is not run again, and a run that
-    another table in ``OUT`` has is copied. ``tuned`` is a YAML file of settings: under ``all`` for every method,
-    under a method's name its own. With ``tune`` above 1 every method of table1, table2 or table3 gets so many settings
-    of its own to choose among on seed 0's validation part; ``OUT/NAME/tuning`` keeps what was found. Without ``run``
-    the table is made of the runs that are there, and says which are not.
+    another table in ``OUT`` has is copied; a table of other data is never written over. ``tuned`` is a YAML file of
+    settings: under ``all`` for every method, under a method's name its own. With ``tune`` above 1 every method of
+    table1, table2 or table3 gets so many settings of its own to choose among on seed 0's validation part;
+    ``OUT/NAME/tuning`` keeps what was found. Without ``run`` the table is made of the runs that are there, and says
+    which are not.
     """
     if name not in STUDIES:
         raise unknown("table or figure", name, STUDIES)
@@ -74,13 +77,11 @@ def reproduce(
     ground = request.ground()
     target = Path(out) / name
     kept, records = target / "runs", target / "tuning"
+    as_they_stand = {one.cell.name for one in _planned(study, request, ground)}
+    refuse_other_data(target, request.shared(request.fractions[0]), as_they_stand)
     chosen = _choices(study, request, ground, tune, records, Path(work), jobs=jobs, run=run and not dry_run, say=say)
     request = replace(request, chosen={place: choice.settings for place, choice in chosen.items()})
-    planned = [
-        one
-        for fraction in request.fractions
-        for one in plan(study.arms(request, ground, fraction), request, ground, fraction)
-    ]
+    planned = _planned(study, request, ground)
     if dry_run:
         _tell(planned, kept, Path(work), say)
         return target
@@ -130,6 +131,15 @@ def _request(
         tuned=read_tuned(Path(tuned) if tuned is not None else None),
         settings={**study.settings, **given},
     )
+
+
+def _planned(study: Study, request: Request, ground: Ground) -> list[Planned]:
+    """Every cell of the table."""
+    return [
+        one
+        for fraction in request.fractions
+        for one in plan(study.arms(request, ground, fraction), request, ground, fraction)
+    ]
 
 
 def _choices(
@@ -197,7 +207,7 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
         "table.md": as_markdown(title, table, [f"Data: {short(data)}.", *notes]).encode(),
         "table.csv": as_csv(entries).encode(),
         "table.tex": as_latex(title, table, [f"Data: {short(data)}.", *notes]).encode(),
-        "made.json": (json.dumps(_made(gathered, data), indent=2) + "\n").encode(),
+        MADE: (json.dumps(_made(gathered, data), indent=2) + "\n").encode(),
         **{name: text.encode() for name, text in made.files.items()},
     }
     if made.figure is not None:
@@ -252,6 +262,7 @@ def _made(gathered: Gathered, data: str) -> dict[str, Any]:
     return {
         "name": request.name,
         "data": short(data),
+        "data_digest": data_digest(request.shared(request.fractions[0])),
         "fractions": request.fractions,
         "seeds": request.seeds,
         "methods": request.methods,
