@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from acpl.data.dicom import MAX_PIXELS, dicom_is_grey, looks_like_dicom, read_dicom, refuse_too_many_pixels
+from acpl.data.dicom import MAX_PIXELS, dicom_is_grey, read_dicom, refuse_too_many_pixels
+from acpl.data.dicom_signs import looks_like_dicom
 from acpl.data.files import TOO_LARGE, BadImage
 
 __all__ = [

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from acpl.data.dicom_signs import LONG_VALUES
 from acpl.data.files import MAX_FILE_BYTES, TOO_LARGE, BadImage
 
 if TYPE_CHECKING:
@@ -20,19 +21,12 @@ MAX_PIXELS = 178_956_970
 """What Pillow, too, takes for a decompression bomb."""
 DEFLATED = "1.2.840.10008.1.2.1.99"
 HEADER_SEARCHED = 2**20
-LONG_VALUES = (b"OB", b"OD", b"OF", b"OL", b"OV", b"OW", b"SQ", b"SV", b"UC", b"UN", b"UR", b"UT", b"UV")
-"""Kinds of value whose length takes four bytes rather than two."""
 PLUGINS = ("pillow", "pyjpegls", "pylibjpeg", "pydicom")
 RLE_MARGIN = 64 + 16 * 3
 """Its header, and a byte of padding and a little more for each of at most 16 segments."""
 COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_PARTIAL_420", "YBR_PARTIAL_422", "YBR_ICT", "YBR_RCT")
 Values = npt.NDArray[Any]
 Shares = npt.NDArray[np.float64]
-
-
-def looks_like_dicom(content: bytes) -> bool:
-    """By content: the letters DICM after 128 bytes, or a tag of group 2 or 8 at once where that preamble is missing."""
-    return content[128:132] == b"DICM" or (content[:2] in (b"\x02\x00", b"\x08\x00") and content[3:4] == b"\x00")
 
 
 def refuse_too_many_pixels(width: int, height: int) -> None:

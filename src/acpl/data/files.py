@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, Protocol
 
+from acpl.data.dicom_signs import DICOM_HEADER, looks_like_dicom
 from acpl.errors import UserError
 
 SUFFIXES = frozenset(
@@ -18,8 +19,6 @@ IN_BOTH_CASES = (*sorted(SUFFIXES), *sorted(suffix.upper() for suffix in SUFFIXE
 MAX_FILE_BYTES = 2**30
 MAX_REASON = 400
 TOO_LARGE = "it needs more memory than a file may take"
-DICOM_HEADER = 132
-"""A DICOM file begins with 128 free bytes and the letters DICM."""
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """No name holds these. Others that do not show, like the narrow space in a screenshot's, are written out for people."""
 
@@ -136,7 +135,7 @@ class ImageFiles:
         path = PurePosixPath(name)
         if path.suffix.lower() in SUFFIXES:
             return True
-        return path.name != "DICOMDIR" and self._shelf.head(name, DICOM_HEADER)[128:] == b"DICM"
+        return path.name != "DICOMDIR" and looks_like_dicom(self._shelf.head(name, DICOM_HEADER))
 
 
 class Shelf(Protocol):

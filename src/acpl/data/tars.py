@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import IO, NamedTuple, Protocol, cast
 
+from acpl.data.dicom_signs import DICOM_HEADER, looks_like_dicom
 from acpl.data.files import (
-    DICOM_HEADER,
     MAX_FILE_BYTES,
     SUFFIXES,
     BadImage,
@@ -104,7 +104,7 @@ def _member(tar: tarfile.TarFile, member: tarfile.TarInfo, following: int) -> Me
             file = tar.extractfile(member)
             assert file is not None
             head = file.read(min(member.size, DICOM_HEADER))
-            if by_content and (head[128:] != b"DICM" or name.endswith("DICOMDIR")):
+            if by_content and (not looks_like_dicom(head) or name.endswith("DICOMDIR")):
                 return None
             return head + file.read(MAX_FILE_BYTES)
         except tarfile.TarError:

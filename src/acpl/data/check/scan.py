@@ -12,7 +12,7 @@ from PIL import Image
 
 from acpl.data.check.images import ImageFacts
 from acpl.data.decode import FORMATS, Decoding, decode
-from acpl.data.dicom import looks_like_dicom
+from acpl.data.dicom_signs import looks_like_dicom
 from acpl.data.files import BadImage, ImageFiles
 from acpl.data.manifest import Manifest
 from acpl.data.workers import Progress, do_all
