@@ -8,7 +8,8 @@ import pytest
 from tests.conftest import TINY
 
 import acpl
-from acpl.report.side_by_side import run_names
+from acpl.report.plots import GREEN, GREY, ROSE
+from acpl.report.side_by_side import _colour, run_names
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,33 @@ def test_the_folder_of_a_comparison_has_a_page_with_its_table(chest_run: Path, t
     assert "<i>mine" not in page
     assert "seed 0: it broke" in page
     assert (tmp_path / "report.html").exists()
+
+
+def test_a_comparison_without_a_class_to_rank_is_still_a_page(chest_run: Path, tmp_path: Path) -> None:
+    heading = "fraction,rank,method,auroc,low,high,spread,behind,behind_low,behind_high,p"
+    heading += ",finished,failed,steps,images,seconds"
+    rows = ["0.3,1,acpl,nan,nan,nan,,,,,,1,,3,160,4.2", "0.3,2,mine,nan,nan,nan,,nan,nan,nan,nan,1,,3,160,4.1"]
+    (tmp_path / "table.csv").write_text("\n".join([heading, *rows]) + "\n")
+    (tmp_path / "plan.json").write_text("{}")
+    shutil.copytree(chest_run, tmp_path / "acpl-0.3-0")
+    page = acpl.make_report(tmp_path).read_text()
+    assert page.count(">undefined<") == 2
+    assert "not tested" in page
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p", "colour"),
+    [
+        (0.1, 0.2, 0.01, GREEN),
+        (-0.2, -0.1, 0.01, ROSE),
+        (-0.1, 0.1, 0.4, GREY),
+        (0.1, 0.1, 1.0, GREY),  # one patient
+        (0.1, 0.2, None, GREY),
+        (None, None, None, GREY),
+    ],
+)
+def test_only_what_is_clear_has_a_colour(low: float | None, high: float | None, p: float | None, colour: int) -> None:
+    assert _colour(low, high, p) == colour
 
 
 def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:

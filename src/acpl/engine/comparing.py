@@ -1,6 +1,7 @@
 """Finished runs side by side: each one's figures, and what it has more or less than the first."""
 
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def judged_part(runs: Sequence[Path]) -> JudgedPart:
 
 
 def differences(runs: Sequence[Path], part: JudgedPart, *, resamples: int = 2000) -> list[dict[str, Any] | None]:
-    """AUROC of each run less that of the first, on the same images; None for the first itself."""
+    """AUROC of each run less that of the first, on the same images; None for the first itself, and for no number."""
     classes = RunFolder.open(runs[0]).card().classes
     found: list[dict[str, Any] | None] = [None]
     for run in runs[1:]:
@@ -28,11 +29,15 @@ def differences(runs: Sequence[Path], part: JudgedPart, *, resamples: int = 2000
         each = change.per_class
         found.append(
             {
-                "mean": float(change.point),
-                "low": float(change.low),
-                "high": float(change.high),
-                "p": float(change.p),
-                "per_class": {name: float(value) for name, value in zip(classes, each.point, strict=True)},
+                "mean": _number(change.point),
+                "low": _number(change.low),
+                "high": _number(change.high),
+                "p": _number(change.p),
+                "per_class": {name: _number(value) for name, value in zip(classes, each.point, strict=True)},
             }
         )
     return found
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else float(value)

@@ -33,6 +33,7 @@ from acpl.evaluation.figures import (
     arg_max_figures,
     calibration_figures,
     decision_figures,
+    needed_kinds,
     ranking_figures,
     together,
 )
@@ -46,6 +47,7 @@ from acpl.evaluation.ranking import (
     weighted_auroc,
     weighted_ranking,
 )
+from acpl.evaluation.significance import least_p, two_sided_p
 from acpl.evaluation.thresholds import youden_thresholds
 
 __all__ = [
@@ -73,6 +75,8 @@ __all__ = [
     "decision_rows",
     "defined_mean",
     "f1",
+    "least_p",
+    "needed_kinds",
     "paired_bootstrap_auroc",
     "rank",
     "ranking_figures",
@@ -82,6 +86,7 @@ __all__ = [
     "together",
     "top_label",
     "top_label_calibration_error",
+    "two_sided_p",
     "weighted_auroc",
     "weighted_calibration_error",
     "weighted_confusion",

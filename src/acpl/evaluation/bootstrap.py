@@ -13,16 +13,17 @@ the data itself, and low = point = high: such an interval says that nothing is k
 there is none.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from acpl.evaluation.checks import Bools, Floats
 from acpl.evaluation.means import defined_mean
 from acpl.evaluation.ranking import rank, weighted_auroc
+from acpl.evaluation.significance import patients_with, two_sided_p
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Statistic = Callable[[Integers], Mapping[str, Floats]]
 """From several sets of image weights `(sets, images)` to named figures `(sets, columns)`, NaN where undefined."""
@@ -53,13 +54,17 @@ class MeanInterval:
 
 @dataclass(frozen=True, eq=False)
 class PairedDifference:
-    """By how much b is better than a: difference of class means, interval, p-value, and per class."""
+    """By how much b is better than a: difference of class means, interval, p-value, and per class.
+
+    `per_class_p` is `(classes,)`, each as if the class alone were asked about: not corrected for their number.
+    """
 
     point: float
     low: float
     high: float
     p: float
     per_class: ClassIntervals
+    per_class_p: Floats
 
     @property
     def unclear(self) -> bool:
@@ -74,7 +79,9 @@ class Resampled:
     point: Floats
     draws: Floats
     groups: int | None = None
-    """Of how many patients the resamples are drawn, where that is known."""
+    """How many patients bear on the mean over the columns, where that is known."""
+    column_groups: Integers | None = None
+    """How many bear on each column `(columns,)`, where that is known."""
 
     def interval(self, level: float = 0.95) -> MeanInterval:
         """Percentile intervals: mean over the columns, and per column."""
@@ -103,33 +110,38 @@ class Resampled:
         """The difference to another figure of the same images, groups, seed and resamples, in each of these."""
         if self.draws.shape != other.draws.shape:
             raise ValueError(f"draws have shapes {self.draws.shape} and {other.draws.shape}; they must be the same")
-        return Resampled(self.point - other.point, self.draws - other.draws, self.groups)
+        return Resampled(self.point - other.point, self.draws - other.draws, self.groups, self.column_groups)
 
     def minus(self, other: "Resampled", level: float = 0.95) -> PairedDifference:
         """This figure less another's of the same images, groups, seed and resamples.
 
-        `p` is two-sided, for the mean, counted over the resamples in which some class is defined: 2 ·
-        (min(#{difference ≤ 0}, #{difference ≥ 0}) + 1) / (#resamples + 1), at most 1. So it is never 0, it is 1
-        for equal figures, and the interval excludes 0 wherever p < 1 − level. NaN where no class is defined. Few
-        patients can say little, however alike their resamples: p is at least 2 / 2^patients, the least that changing
-        sides patient by patient could give.
+        Every p is `two_sided_p`: of the mean over the resamples in which some class is defined, and of each class over
+        those in which it is. The interval excludes 0 wherever p < 1 − level.
         """
         difference = self.less(other)
         found = difference.interval(level)
-        p = _p_value(defined_mean(difference.draws))
-        if self.groups is not None:
-            p = max(p, 2.0 ** (1 - min(self.groups, 1000)))
-        return PairedDifference(found.point, found.low, found.high, p, found.per_class)
+        p = two_sided_p(defined_mean(difference.draws), self.groups)
+        columns = difference.draws.shape[1]
+        patients = [self.groups] * columns if self.column_groups is None else map(int, self.column_groups)
+        each = [two_sided_p(column, bear) for column, bear in zip(difference.draws.T, patients, strict=True)]
+        return PairedDifference(found.point, found.low, found.high, p, found.per_class, np.array(each))
 
 
 def resample(
-    statistic: Statistic, images: int, groups: ArrayLike | None = None, *, resamples: int = 2000, seed: int = 0
+    statistic: Statistic,
+    images: int,
+    groups: ArrayLike | None = None,
+    *,
+    kinds: Mapping[str, Sequence[Bools]] | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> dict[str, Resampled]:
     """Every figure of a statistic, on the data and on each resample.
 
     `statistic` takes weights `(sets, images)`, integers of at least 0, and gives figures by name, each `(sets,
     columns)`, NaN where undefined; it is called with a block of resamples at a time. `groups` is `(images,)` of
-    any names, or None for each image its own group.
+    any names, or None for each image its own group. `kinds` are, by figure, the tables of images `(images, columns)`
+    that it needs some of (`needed_kinds`): they tell how many groups bear on it; without them it is all.
 
     >>> height = np.array([1.0, 2.0, 3.0])
     >>> found = resample(lambda w: {"mean": (w @ height / w.sum(axis=1))[:, None]}, images=3)["mean"].interval()
@@ -144,9 +156,11 @@ def resample(
     points = statistic(np.ones((1, images), dtype=np.int64))
     draws = [statistic(weights) for weights in _weight_blocks(group_of, resamples, seed)]
     number = int(group_of.max()) + 1
-    return {
-        name: Resampled(point[0], np.concatenate([d[name] for d in draws]), number) for name, point in points.items()
-    }
+    found = {}
+    for name, point in points.items():
+        bear = patients_with(kinds[name], group_of) if kinds and name in kinds else (number, None)
+        found[name] = Resampled(point[0], np.concatenate([d[name] for d in draws]), *bear)
+    return found
 
 
 def bootstrap_auroc(
@@ -199,7 +213,9 @@ def _resample_auroc(
     def statistic(weights: Integers) -> dict[str, Floats]:
         return {"auroc": weighted_auroc(rankings, weights)}
 
-    return resample(statistic, len(np.asarray(truth)), groups, resamples=resamples, seed=seed)["auroc"]
+    positive = np.asarray(truth) == 1
+    kinds = {"auroc": (positive, ~positive)}
+    return resample(statistic, len(positive), groups, kinds=kinds, resamples=resamples, seed=seed)["auroc"]
 
 
 def _weight_blocks(group_of: Integers, resamples: int, seed: int) -> Iterator[Integers]:
@@ -251,11 +267,3 @@ def _percentiles(draws: Floats, level: float) -> tuple[float, float]:
         return float("nan"), float("nan")
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
-
-
-def _p_value(differences: Floats) -> float:
-    defined = differences[~np.isnan(differences)]
-    if not len(defined):
-        return float("nan")
-    rarer = min(np.sum(defined <= 0), np.sum(defined >= 0))
-    return min(1.0, 2 * (int(rarer) + 1) / (len(defined) + 1))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from acpl.evaluation.bootstrap import Floats, Integers, Statistic, resample
-from acpl.evaluation.checks import truth_and_score
+from acpl.evaluation.bootstrap import Integers, Statistic, resample
+from acpl.evaluation.checks import Floats, truth_and_score
 from acpl.evaluation.means import ratio
 
 GRID = np.linspace(0.0, 1.0, 101)

@@ -6,8 +6,9 @@ Each function lays the images out once and gives a `Statistic`: from weights `(s
 
 from numpy.typing import ArrayLike
 
-from acpl.evaluation.bootstrap import Floats, Integers, Statistic
+from acpl.evaluation.bootstrap import Integers, Statistic
 from acpl.evaluation.calibration import calibration_bins, top_label, weighted_calibration_error
+from acpl.evaluation.checks import Bools, Floats, binary
 from acpl.evaluation.decisions import decide, decision_rows, weighted_confusion
 from acpl.evaluation.ranking import rank, weighted_ranking
 
@@ -62,3 +63,10 @@ def arg_max_figures(truth: ArrayLike, score: ArrayLike) -> Statistic:
 def together(*statistics: Statistic) -> Statistic:
     """All figures of several statistics; of two with one name the later stands."""
     return lambda weights: {name: values for one in statistics for name, values in one(weights).items()}
+
+
+def needed_kinds(truth: ArrayLike) -> dict[str, tuple[Bools, ...]]:
+    """The images `(images, classes)` without which ranking and decision figures are undefined, for `resample`."""
+    positive = binary(truth, "truth")
+    both = dict.fromkeys(("auroc", "average_precision", "f1", "balanced_accuracy"), (positive, ~positive))
+    return {**both, "sensitivity": (positive,), "specificity": (~positive,)}

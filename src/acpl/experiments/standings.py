@@ -11,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from acpl.engine.judging import resampled_auroc
 from acpl.errors import UserError
-from acpl.evaluation import Resampled, defined_mean
+from acpl.evaluation import Resampled, defined_mean, least_p
 from acpl.evaluation.means import ratio
 from acpl.experiments.cells import Cell, last_epoch
 from acpl.experiments.published import published_figure
 from acpl.experiments.tuning import AS_IT_STANDS, Choice
+
+Floats = npt.NDArray[np.float64]
+_NOTHING = 1e-12
+"""What rounding leaves of a mean over seeds where there is no difference; one pair of images is worth far more."""
 
 
 @dataclass(frozen=True)
@@ -132,23 +137,40 @@ def simultaneous(means: Sequence[Resampled], differences: Mapping[str, Resampled
 
     The best is the greatest of many figures, and stands out where all are alike. So a difference, in its standard
     errors, is set against the largest among all pairs in resamples whose true differences are 0 (Tukey's way, with the
-    bootstrap for a distribution): the chance that any of several equal methods is called behind is that of p. Never
-    0; 1 where there is no difference in any resample.
+    bootstrap for a distribution): the chance that any of several equal methods is called behind is that of p. Resamples
+    in which no method has a figure are left out. Never 0, and never below what so many patients can show
+    (`least_p`); 1 where there is no difference; NaN where there is no figure.
     """
+    if not differences:
+        return {}
     point = np.array([defined_mean(mean.point) for mean in means])
     draws = np.stack([defined_mean(mean.draws) for mean in means], axis=1)  # (resamples, methods)
+    defined = ~np.isnan(draws).any(axis=1)
     one, other = np.triu_indices(len(means), 1)
-    each = draws[:, one] - draws[:, other]
-    shaken = ratio(np.abs(each - (point[one] - point[other])), np.nanstd(each, axis=0, ddof=1))
+    each = draws[defined][:, one] - draws[defined][:, other]
+    shaken = ratio(np.abs(each - (point[one] - point[other])), _spread(each))
     largest = np.nanmax(shaken, axis=1, initial=0.0)
     found = {}
     for name, difference in differences.items():
-        spread = np.nanstd(defined_mean(difference.draws), ddof=1)
         distance = abs(float(defined_mean(difference.point)))
-        at_least = largest >= distance / spread if spread > 0 else np.full(len(largest), distance == 0)
-        found[name] = (int(at_least.sum()) + 1) / (len(largest) + 1)
+        if np.isnan(distance) or not len(largest):
+            found[name] = float("nan")
+        elif distance < _NOTHING:
+            found[name] = 1.0
+        else:
+            spread = float(_spread(defined_mean(difference.draws)[defined]))
+            at_least = int((largest >= distance / spread).sum()) if spread > 0 else 0
+            found[name] = max((at_least + 1) / (len(largest) + 1), least_p(difference.groups))
     return found
 
 
+def _spread(draws: Floats) -> Floats:
+    """Standard deviation over the resamples; 0 where they differ by rounding alone, or there is but one."""
+    found = np.std(draws, axis=0, ddof=1) if len(draws) > 1 else np.zeros(draws.shape[1:])
+    return np.where(found < _NOTHING, 0.0, found)
+
+
 def _mean(figures: Sequence[Resampled]) -> Resampled:
-    return Resampled(np.mean([f.point for f in figures], axis=0), np.mean([f.draws for f in figures], axis=0))
+    """Over seeds, which are judged on the same patients."""
+    point, draws = (np.mean(side, axis=0) for side in ([f.point for f in figures], [f.draws for f in figures]))
+    return Resampled(point, draws, figures[0].groups, figures[0].column_groups)

@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from io import StringIO
+from math import isnan
 from typing import Any
 
 from rich import box
@@ -104,7 +105,7 @@ def _figures(row: Row) -> list[str]:
     return [
         str(row["rank"]),
         row["method"] + missing,
-        f"{100 * row['auroc']:.2f} [{100 * row['low']:.2f}, {100 * row['high']:.2f}]",
+        _interval([row[key] for key in ("auroc", "low", "high")]),
         "" if row["spread"] is None else f"{100 * row['spread']:.2f}",
         behind(row),
         "" if row["p"] is None else p_value(row["p"]),
@@ -115,8 +116,13 @@ def behind(row: Row) -> str:
     """The difference to the best with its interval; nothing for the best itself."""
     if row["behind"] in (None, ""):
         return ""
-    point, low, high = (100 * float(row[key]) for key in ("behind", "behind_low", "behind_high"))
-    return f"{point:+.2f} [{low:+.2f}, {high:+.2f}]"
+    return _interval([row[key] for key in ("behind", "behind_low", "behind_high")], "+")
+
+
+def _interval(values: Sequence[Any], sign: str = "") -> str:
+    """In percent; there is none where the test part has no class with both kinds of image."""
+    point, low, high = (100 * float(value) for value in values)
+    return "undefined" if isnan(point) else f"{point:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
 
 
 def _published(row: Row) -> str:

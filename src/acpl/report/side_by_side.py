@@ -95,7 +95,9 @@ def run_names(runs: Sequence[Path]) -> list[str]:
 def _row(name: str, run: RunData, result: Json, difference: Json | None) -> list[str]:
     area = result["auroc"]
     change = "–"
-    if difference is not None:
+    if difference is not None and difference["low"] is None:
+        change = "undefined"
+    elif difference is not None:
         change = f"{difference['mean']:+.4f} [{difference['low']:+.4f}, {difference['high']:+.4f}]"
     return [
         name,
@@ -120,16 +122,16 @@ def _intervals(names: Sequence[str], results: Sequence[Json], part: str) -> Mark
 
 def _differences(names: Sequence[str], differences: Sequence[Json | None]) -> Markup:
     rows = [
-        Interval(name, d["mean"], d["low"], d["high"], _colour(d["low"], d["high"]), f"{d['mean']:+.4f}")
+        Interval(name, d["mean"], d["low"], d["high"], _colour(d["low"], d["high"], d["p"]), f"{d['mean']:+.4f}")
         for name, d in zip(names, differences, strict=True)
-        if d is not None
+        if d is not None and d["low"] is not None
     ]
     return _forest(rows, f"mean AUROC less that of {names[0]}", zero=True)
 
 
 def _block(fraction: str, entries: Sequence[Mapping[str, str]]) -> Json:
-    there = [entry for entry in entries if entry["auroc"]]
-    behind = [entry for entry in there if entry["behind"]]
+    there = [entry for entry in entries if _number(entry["auroc"]) is not None]
+    behind = [entry for entry in there if _number(entry["behind"]) is not None]
     intervals = [
         Interval(
             entry["method"],
@@ -147,7 +149,7 @@ def _block(fraction: str, entries: Sequence[Mapping[str, str]]) -> Json:
             float(e["behind"]),
             _number(e["behind_low"]),
             _number(e["behind_high"]),
-            _colour(_number(e["behind_low"]), _number(e["behind_high"])),
+            _colour(_number(e["behind_low"]), _number(e["behind_high"]), _number(e["p"])),
             f"{float(e['behind']):+.4f}",
         )
         for e in behind
@@ -164,13 +166,14 @@ def _block(fraction: str, entries: Sequence[Mapping[str, str]]) -> Json:
 def _entry(entry: Mapping[str, str]) -> list[str]:
     if not entry["auroc"]:
         return [entry["method"], "", "failed", "", "", "", "", ""]
-    area, low, high = (float(entry[key]) for key in ("auroc", "low", "high"))
+    found = [_number(entry[key]) for key in ("auroc", "low", "high")]
+    area = [value for value in found if value is not None]
     behind = [_number(entry[key]) for key in ("behind", "behind_low", "behind_high")]
     there = [value for value in behind if value is not None]
     return [
         entry["method"],
         entry["rank"],
-        f"{area:.4f} [{low:.4f}, {high:.4f}]",
+        f"{area[0]:.4f} [{area[1]:.4f}, {area[2]:.4f}]" if len(area) == 3 else "undefined",
         f"{float(entry['spread']):.4f}" if entry["spread"] else "",
         f"{there[0]:+.4f} [{there[1]:+.4f}, {there[2]:+.4f}]" if len(there) == 3 else "–",
         p_value(float(entry["p"])) if entry["p"] else "",
@@ -212,14 +215,15 @@ def _curves(runs: Mapping[str, Sequence[RunData]]) -> Markup:
     return line_chart(series, x_label="gradient steps", y_label="validation AUROC") if series else Markup("")
 
 
-def _colour(low: float | None, high: float | None) -> int:
-    if low is None or high is None:
+def _colour(low: float | None, high: float | None, p: float | None) -> int:
+    """Of few patients an interval may have no width, and p is large."""
+    if low is None or high is None or p is None or not p < 0.05:
         return GREY
     return GREEN if low > 0 else ROSE if high < 0 else GREY
 
 
 def _number(text: str) -> float | None:
-    return float(text) if text else None
+    return float(text) if text and isfinite(float(text)) else None
 
 
 def _same(value: Any, text: str) -> bool:
