@@ -20,6 +20,8 @@ from acpl.report.tables import (
     class_columns,
     class_rows,
     class_table,
+    difference_rows,
+    difference_sentence,
     evaluation_table,
     evaluation_tables,
     gain_sentence,
@@ -97,7 +99,8 @@ def test_what_was_left_out_is_said_by_name_and_number(chest_run: Path) -> None:
 def difference(low: float, high: float, verdict: str) -> dict[str, object]:
     one = {"mean": (low + high) / 2, "low": low, "high": high}
     each = {f"per_class{end}": {"a [b]": one[key]} for end, key in (("", "mean"), ("_low", "low"), ("_high", "high"))}
-    return {**one, **each, "left_out": [], "p": 0.5, "verdict": verdict}
+    p = 0.5 if verdict == "unclear" else 0.02
+    return {**one, **each, "left_out": [], "p": p, "per_class_p": {"a [b]": p / 2}, "verdict": verdict}
 
 
 def test_a_comparison_says_above_below_or_unclear(chest_run: Path, tmp_path: Path) -> None:
@@ -112,12 +115,44 @@ def test_a_comparison_says_above_below_or_unclear(chest_run: Path, tmp_path: Pat
     }
     text = shown(evaluation_tables(result))
     assert "this run − runs/other" in text
-    assert "F1 -0.1500 [-0.2000, -0.1000] below" in text
-    assert "AUROC a [b] +0.1500 [+0.1000, +0.2000] above" in text
+    assert "F1 -0.1500 [-0.2000, -0.1000] 0.020 below" in text
+    assert "AUROC a [b] +0.1500 [+0.1000, +0.2000] 0.010 above" in text
     for name in ("config.yaml", "events.jsonl", "split.csv"):
         (tmp_path / name).write_bytes((chest_run / name).read_bytes())
     (tmp_path / "evaluation.json").write_text(json.dumps(result))
     assert "Against runs/other" in write_report(tmp_path).read_text()
+
+
+def against(**auroc: object) -> dict[str, object]:
+    """A comparison of two classes, with what is given of AUROC."""
+    values = {f"per_class{end}": {"a": 0.1, "b": 0.1} for end in ("", "_low", "_high")}
+    names = ("average_precision", "sensitivity", "specificity", "f1", "balanced_accuracy")
+    rest = {name: difference(-0.1, 0.2, "unclear") for name in names}
+    return {"against": {**rest, "auroc": {**difference(0.1, 0.2, "above"), **values, **auroc}}}
+
+
+def test_a_class_whose_p_is_large_is_unclear_whatever_its_interval() -> None:
+    high = {"per_class_high": {"a": 0.3, "b": 0.3}}
+    rows = dict(difference_rows(against(**high, per_class_p={"a": 0.01, "b": 1.0})))
+    assert rows["AUROC a"][1:] == ["0.010", "above"]
+    assert rows["AUROC b"][1:] == ["1.000", "unclear"]
+
+
+def test_classes_are_said_not_to_be_corrected_for_where_there_are_several() -> None:
+    assert "not corrected for there being 2 classes" in difference_sentence(against())
+    assert "corrected" not in difference_sentence(against(per_class={"a": 0.1}))
+
+
+def test_a_class_that_no_resample_defines_is_shown_without_an_interval_or_p() -> None:
+    nothing = {"a": None, "b": None}
+    rows = dict(difference_rows(against(per_class_low=nothing, per_class_high=nothing, per_class_p=nothing)))
+    assert rows["AUROC a"] == ["+0.1000 [–, –]", "", "unclear"]
+
+
+def test_a_comparison_of_an_earlier_version_has_classes_without_p() -> None:
+    result = against(per_class_high={"a": 0.3, "b": 0.3})
+    del result["against"]["auroc"]["per_class_p"]  # type: ignore[attr-defined]
+    assert dict(difference_rows(result))["AUROC a"][1:] == ["", "above"]
 
 
 def test_a_page_without_a_single_class_that_can_be_ranked_is_still_a_page(chest_run: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from acpl.evaluation import (
     calibration_figures,
     decide,
     decision_figures,
+    needed_kinds,
     ranking_figures,
     resample,
     together,
@@ -87,7 +88,7 @@ def run_evaluation(
     for name, score in judged.scores.items():
         compared = _ranks_and_decides(card, card.decision_rule(name), truth, score)
         statistic = together(compared, calibration_figures(truth, score))
-        resampled[name] = resample(statistic, len(truth), groups, resamples=resamples)
+        resampled[name] = resample(statistic, len(truth), groups, kinds=needed_kinds(truth), resamples=resamples)
     result: dict[str, Any] = {
         "method": config.method,
         "data": config.data,
@@ -148,7 +149,8 @@ def compare_runs(
         _ranks_and_decides(card, card.decision_rule(), truth, _columns(table, "probability", card))
         for card, table in zip(cards, (old, new), strict=True)
     ]
-    a, b = (resample(statistic, len(truth), groups, resamples=resamples) for statistic in statistics)
+    how: dict[str, Any] = {"kinds": needed_kinds(truth), "resamples": resamples}
+    a, b = (resample(statistic, len(truth), groups, **how) for statistic in statistics)
     return {name: b[name].minus(a[name]) for name in (*RANKING, *DECISIONS)}
 
 
@@ -157,7 +159,8 @@ def resampled_auroc(path: Path, *, resamples: int = 2000) -> tuple[tuple[str, ..
     card, table = RunFolder.open(path).card(), _read_predictions(path, "test").sort_index()
     truth, score = (_columns(table, kind, card) for kind in ("truth", "probability"))
     groups = table["group"].to_numpy(dtype=object)
-    found = resample(ranking_figures(truth, score), len(truth), groups, resamples=resamples)
+    kinds = needed_kinds(truth)
+    found = resample(ranking_figures(truth, score), len(truth), groups, kinds=kinds, resamples=resamples)
     return tuple(map(str, table.index)), found["auroc"]
 
 
@@ -251,7 +254,8 @@ def _summary(found: MeanInterval | PairedDifference, classes: list[str]) -> dict
 
 def _difference(found: PairedDifference, classes: list[str]) -> dict[str, Any]:
     verdict = "unclear" if found.unclear else "above" if found.low > 0 else "below"
-    return {**_summary(found, classes), "p": _number(found.p), "verdict": verdict}
+    p = {"p": _number(found.p), "per_class_p": _by_class(classes, found.per_class_p)}
+    return {**_summary(found, classes), **p, "verdict": verdict}
 
 
 def _write_predictions(folder: RunFolder, part: JudgedPart, judged: Judged, card: ModelCard) -> None:

@@ -8,9 +8,11 @@ from markupsafe import Markup
 from acpl.report.plots import BLUE, Interval, curve_panel, forest, reliability_chart
 from acpl.report.run_data import Json, RunData
 from acpl.report.tables import (
+    DIFFERENCE_COLUMNS,
     class_columns,
     class_rows,
     difference_rows,
+    difference_sentence,
     evaluation_columns,
     evaluation_rows,
     sentences,
@@ -32,6 +34,8 @@ def judge(run: RunData) -> Json | None:
         "classes": {"columns": class_columns(result), "rows": class_rows(result)},
         "against": result["against"]["run"] if "against" in result else None,
         "differences": difference_rows(result) if "against" in result else [],
+        "difference_columns": DIFFERENCE_COLUMNS,
+        "difference_sentence": difference_sentence(result) if "against" in result else "",
     }
     return found | (_drawn(run, result) if run.judged is not None else {})
 

@@ -8,6 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from acpl.report.text import p_value
+
 SNAPSHOT_TITLES = {"warm-up": "supervised warm-up"}
 FIGURES = {
     "auroc": "AUROC",
@@ -26,6 +28,8 @@ SHORT = {"average precision": "AP", "sensitivity": "sens.", "specificity": "spec
 """So that a table of classes fits into 80 columns."""
 DIFFERENCES = (*CLASS_FIGURES, "balanced_accuracy")
 """What two runs are compared by."""
+DIFFERENCE_COLUMNS = ("difference", "p", "")
+"""The headings of a table of differences."""
 
 
 def evaluation_tables(result: Mapping[str, Any]) -> Group:
@@ -34,7 +38,7 @@ def evaluation_tables(result: Mapping[str, Any]) -> Group:
     blocks += [Text("\nclass by class"), class_table(result)]
     if "against" in result:
         blocks += [Text(f"this run − {result['against']['run']}, on the same images"), difference_table(result)]
-        blocks.append(Text("Paired bootstrap over groups; above or below where the 95 % interval leaves out 0."))
+        blocks.append(Text(f"Paired bootstrap over groups; {difference_sentence(result)}"))
     return Group(*blocks)
 
 
@@ -65,8 +69,8 @@ def difference_table(result: Mapping[str, Any]) -> Table:
     """What this run has more or less than the other: the means, then each class's AUROC."""
     table = _table()
     table.add_column("")
-    table.add_column("difference", justify="right")
-    table.add_column("")
+    for heading in DIFFERENCE_COLUMNS:
+        table.add_column(heading, justify="left" if heading == "" else "right")
     rows = difference_rows(result)
     for number, (label, cells) in enumerate(rows):
         table.add_row(Text(label), *(Text(cell) for cell in cells), end_section=number == len(DIFFERENCES) - 1)
@@ -142,18 +146,31 @@ def class_rows(result: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def difference_rows(result: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Each figure's and each class's difference, and whether it is above, below or unclear."""
+    """Each figure's and each class's difference, its p, and whether it is above, below or unclear."""
     against = result["against"]
-    rows = [(FIGURES[name], [_signed(against[name]), against[name]["verdict"]]) for name in DIFFERENCES]
+    rows = [
+        (FIGURES[name], [_signed(against[name]), _p(against[name]), against[name]["verdict"]]) for name in DIFFERENCES
+    ]
     area = against["auroc"]
     for name in area["per_class"]:
         one = {
             "mean": area["per_class"][name],
             "low": area["per_class_low"][name],
             "high": area["per_class_high"][name],
+            # Runs that were judged by an earlier version have none.
+            "p": area.get("per_class_p", {}).get(name),
         }
-        rows.append((f"AUROC {name}", [_signed(one), verdict(one)]))
+        rows.append((f"AUROC {name}", [_signed(one), _p(one), verdict(one)]))
     return rows
+
+
+def difference_sentence(result: Mapping[str, Any]) -> str:
+    """How the differences are to be read."""
+    number = len(result["against"]["auroc"]["per_class"])
+    found = "above or below where the 95 % interval leaves out 0 and p is below 0.05."
+    if number < 2:
+        return found
+    return f"{found} Each class's p is its own, not corrected for there being {number} classes."
 
 
 def gain_sentence(result: Mapping[str, Any]) -> str:
@@ -192,9 +209,15 @@ def _short(value: float | None, low: float | None = None, high: float | None = N
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.2f}, {high:.2f}]"
 
 
+def _p(figure: Mapping[str, Any]) -> str:
+    return "" if figure.get("p") is None else p_value(figure["p"])
+
+
 def _signed(figure: Mapping[str, Any]) -> str:
     if figure["mean"] is None:
         return "undefined"
+    if figure["low"] is None or figure["high"] is None:
+        return f"{figure['mean']:+.4f} [–, –]"
     return f"{figure['mean']:+.4f} [{figure['low']:+.4f}, {figure['high']:+.4f}]"
 
 
@@ -203,6 +226,6 @@ def verdict(figure: Mapping[str, Any]) -> str:
     if figure["mean"] is None:
         return ""
     p = figure.get("p")
-    if figure["low"] == figure["high"] or (p is not None and p >= 0.05):
+    if figure["low"] is None or figure["low"] == figure["high"] or (p is not None and p >= 0.05):
         return "unclear"
     return "above" if figure["low"] > 0 else "below" if figure["high"] < 0 else "unclear"
