@@ -30,7 +30,7 @@ from pydicom.uid import (
 from tests.hostile.corpus import dicom, written
 
 from acpl.data.decode import BadImage, Decoding, decode, is_grey
-from acpl.data.dicom import windowed
+from acpl.data.dicom_grey import windowed
 
 Array = npt.NDArray[np.generic]
 SAMPLES = Path(pydicom.__file__).parent / "data" / "test_files"

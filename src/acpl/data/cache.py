@@ -27,7 +27,8 @@ from acpl.data.journal import Journal
 from acpl.data.workers import Progress, do_all, nothing
 from acpl.errors import UserError
 
-VERSION = 1
+VERSION = 2
+"""Of how files are read: raised whenever the same file comes to other pixels."""
 DECODERS = ("pillow", "pydicom", "python-gdcm", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pyjpegls")
 """A store made by other versions is not used: what they read, and how, may differ."""
 IMAGES, INDEX = "images.u8", "index.json"

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from acpl.data.dicom_grey import grey_levels
 from acpl.data.dicom_signs import LONG_VALUES
 from acpl.data.files import MAX_FILE_BYTES, TOO_LARGE, BadImage
 
@@ -25,8 +26,6 @@ PLUGINS = ("pillow", "pyjpegls", "pylibjpeg", "pydicom")
 RLE_MARGIN = 64 + 16 * 3
 """Its header, and a byte of padding and a little more for each of at most 16 segments."""
 COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_PARTIAL_420", "YBR_PARTIAL_422", "YBR_ICT", "YBR_RCT")
-Values = npt.NDArray[Any]
-Shares = npt.NDArray[np.float64]
 
 
 def refuse_too_many_pixels(width: int, height: int) -> None:
@@ -38,8 +37,9 @@ def refuse_too_many_pixels(width: int, height: int) -> None:
 def read_dicom(content: bytes) -> Image.Image:
     """Mode L or RGB; BadImage with one plain reason.
 
-    Grey values are rescaled, then seen through the first VOI table or window; without one, values of more than
-    eight bits are stretched from the least to the greatest. MONOCHROME1 is inverted and padding is black.
+    Grey values are rescaled, then seen through the first VOI table or window, which stand at the top or in the
+    frame's functional groups. Without one, eight bits have the range that eight bits can have, as in a PNG, and
+    wider values are stretched from the least to the greatest. MONOCHROME1 is inverted and padding is black.
     """
     with _blaming_the_file():
         dataset = _parsed(content)
@@ -176,7 +176,7 @@ def _image(dataset: "Dataset") -> Image.Image:
     pixels = _decompressed(dataset)
     kind = str(dataset.PhotometricInterpretation)
     if kind in ("MONOCHROME1", "MONOCHROME2"):
-        return Image.fromarray(_grey(pixels, dataset))
+        return Image.fromarray(grey_levels(pixels, dataset, lambda: _decompressed(dataset, correct_unused_bits=False)))
     if kind == "PALETTE COLOR":
         pixels = apply_color_lut(pixels, dataset)
         bits = 8 * pixels.dtype.itemsize
@@ -187,7 +187,7 @@ def _image(dataset: "Dataset") -> Image.Image:
     return Image.fromarray((pixels >> max(0, bits - 8)).clip(0, 255).astype(np.uint8), "RGB")
 
 
-def _decompressed(dataset: "Dataset") -> Values:
+def _decompressed(dataset: "Dataset", **options: bool) -> npt.NDArray[Any]:
     """By the first plugin that can: Pillow at best, GDCM only alone, for it aborts the process over a broken file."""
     from pydicom.pixels import get_decoder, pixel_array
 
@@ -195,83 +195,8 @@ def _decompressed(dataset: "Dataset") -> Values:
     plugins = [name for name in PLUGINS if name in available] or ["gdcm" if "gdcm" in available else ""]
     for plugin in plugins[:-1]:
         with suppress(RuntimeError):
-            return np.asarray(pixel_array(dataset, decoding_plugin=plugin))
-    return np.asarray(pixel_array(dataset, decoding_plugin=plugins[-1]))
-
-
-def _grey(stored: Values, dataset: "Dataset") -> npt.NDArray[np.uint8]:
-    from pydicom.pixels import apply_modality_lut
-
-    values: Values = apply_modality_lut(stored, dataset)
-    if not np.isfinite(values).all():
-        raise BadImage("it holds values that are not numbers")
-    padding = _padding(stored, dataset)
-    shares = _shown(values, padding, dataset)
-    if dataset.PhotometricInterpretation == "MONOCHROME1":
-        shares = 1 - shares
-    shares[padding] = 0
-    if not np.isfinite(shares).all():
-        raise BadImage("its scale of grey values leads out of what numbers can hold")
-    return (255 * shares).round().astype(np.uint8)
-
-
-def _shown(values: Values, padding: npt.NDArray[np.bool_], dataset: "Dataset") -> Shares:
-    """Values to shares of white in [0, 1]."""
-    from pydicom.pixels import apply_voi
-
-    if dataset.get("VOILUTSequence"):
-        whole = values.round().astype(np.int64) if values.dtype.kind == "f" else values
-        bits = int(dataset.VOILUTSequence[0].LUTDescriptor[2])
-        looked_up: Values = apply_voi(whole, dataset)
-        shares: Shares = looked_up.astype(np.float64) / (2**bits - 1)
-        return shares.clip(0, 1)
-    window = _window(dataset)
-    if window is not None:
-        return windowed(values.astype(np.float64), *window)
-    if int(dataset.BitsStored) <= 8 and values.dtype == np.uint8:
-        return (values / (2.0 ** int(dataset.BitsStored) - 1)).clip(0, 1)
-    known = values[~padding] if not padding.all() else values
-    least, greatest = float(known.min()), float(known.max())
-    return ((values.astype(np.float64) - least) / ((greatest - least) or 1.0)).clip(0, 1)
-
-
-def windowed(values: Shares, centre: float, width: float, function: str = "LINEAR") -> Shares:
-    """Shares of white in [0, 1] of a window, PS3.3 C.11.2.1.2 and C.11.2.1.3."""
-    if function == "SIGMOID":
-        return np.asarray(1 / (1 + np.exp((-4 * (values - centre) / width).clip(-700, 700))))
-    if function == "LINEAR":
-        centre, width = centre - 0.5, width - 1
-    if width == 0:
-        return (values > centre).astype(np.float64)
-    return ((values - centre) / width + 0.5).clip(0, 1)
-
-
-def _window(dataset: "Dataset") -> tuple[float, float, str] | None:
-    """Centre, width and function of the first window; one that the standard forbids counts as none."""
-    centre, width = (_first_number(dataset.get(name)) for name in ("WindowCenter", "WindowWidth"))
-    function = str(dataset.get("VOILUTFunction") or "LINEAR").upper()
-    least = 1.0 if function == "LINEAR" else 1e-9
-    if centre is None or width is None or width < least or function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
-        return None
-    return centre, width, function
-
-
-def _padding(stored: Values, dataset: "Dataset") -> npt.NDArray[np.bool_]:
-    """Where no picture was taken: the padding value, or the range from it to its limit."""
-    first, limit = (_first_number(dataset.get(name)) for name in ("PixelPaddingValue", "PixelPaddingRangeLimit"))
-    if first is None:
-        return np.zeros(stored.shape, dtype=bool)
-    last = first if limit is None else limit
-    return (stored >= min(first, last)) & (stored <= max(first, last))
-
-
-def _first_number(value: Any) -> float | None:
-    from pydicom.multival import MultiValue
-
-    if isinstance(value, MultiValue):
-        value = value[0] if len(value) else None
-    number = None if value is None or value == "" else float(value)
-    return number if number is not None and np.isfinite(number) else None
+            return np.asarray(pixel_array(dataset, decoding_plugin=plugin, **options))
+    return np.asarray(pixel_array(dataset, decoding_plugin=plugins[-1], **options))
 
 
 def _reason(error: Exception) -> str:
