@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BytesIO
 from struct import unpack_from
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,9 @@ MAX_PIXELS = 178_956_970
 DEFLATED = "1.2.840.10008.1.2.1.99"
 HEADER_SEARCHED = 2**20
 PLUGINS = ("pillow", "pyjpegls", "pylibjpeg", "pydicom")
+JPEG_DATA, J2K_DATA, END = b"\xff\xda", b"\xff\x93", b"\xff\xd9"
+"""The marks before compressed data, and the one after."""
+CUT_SHORT = "it is truncated: the picture inside ends too early"
 RLE_MARGIN = 64 + 16 * 3
 """Its header, and a byte of padding and a little more for each of at most 16 segments."""
 COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_PARTIAL_420", "YBR_PARTIAL_422", "YBR_ICT", "YBR_RCT")
@@ -129,11 +132,11 @@ def _refuse(dataset: "Dataset") -> None:
     if not decoder.is_available:
         raise BadImage(f"it is compressed as {syntax.name}: pip install 'acpl[dicom]'")
     if syntax.is_compressed and syntax.is_encapsulated:
-        _refuse_codestream_bomb(dataset)
+        _refuse_codestream(dataset)
 
 
-def _refuse_codestream_bomb(dataset: "Dataset") -> None:
-    """A JPEG or JPEG 2000 inside may promise more than the DICOM header does, and run-length codes may hold more."""
+def _refuse_codestream(dataset: "Dataset") -> None:
+    """A JPEG or JPEG 2000 inside may promise more than the DICOM header does, or end too early; runs may hold more."""
     from pydicom.encaps import get_frame
     from pydicom.uid import RLELossless
 
@@ -144,15 +147,30 @@ def _refuse_codestream_bomb(dataset: "Dataset") -> None:
     if start >= 0:
         right, bottom, left, top = unpack_from(">IIII", frame, start + 8)
         _refuse_other_size(right - left, bottom - top, dataset)
+        _refuse_without_end(frame, J2K_DATA)
     elif frame[:2] == b"\xff\xd8":
-        place = 2
-        while place + 9 <= len(frame) and frame[place] == 0xFF:
-            marker, length = frame[place + 1], int.from_bytes(frame[place + 2 : place + 4], "big")
-            if marker == 0xF7 or (0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)):
-                height, width = unpack_from(">HH", frame, place + 5)
-                return _refuse_other_size(width, height, dataset)
-            place += 2 + length
+        size = _size_of_jpeg(frame)
+        if size is not None:
+            _refuse_other_size(*size, dataset)
+        _refuse_without_end(frame, JPEG_DATA)
     return None
+
+
+def _size_of_jpeg(frame: bytes) -> tuple[int, int] | None:
+    place = 2
+    while place + 9 <= len(frame) and frame[place] == 0xFF:
+        marker, length = frame[place + 1], int.from_bytes(frame[place + 2 : place + 4], "big")
+        if marker == 0xF7 or (0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)):
+            height, width = unpack_from(">HH", frame, place + 5)
+            return width, height
+        place += 2 + length
+    return None
+
+
+def _refuse_without_end(frame: bytes, data: bytes) -> None:
+    """What was cut short would show grey where it ends; compressed data never holds the mark that must close it."""
+    if frame.rfind(END) <= frame.rfind(data):
+        raise BadImage(CUT_SHORT)
 
 
 def _refuse_other_size(width: int, height: int, dataset: "Dataset") -> None:
@@ -194,8 +212,11 @@ def _decompressed(dataset: "Dataset", **options: bool) -> npt.NDArray[Any]:
     available = get_decoder(dataset.file_meta.TransferSyntaxUID).available_plugins
     plugins = [name for name in PLUGINS if name in available] or ["gdcm" if "gdcm" in available else ""]
     for plugin in plugins[:-1]:
-        with suppress(RuntimeError):
+        try:
             return np.asarray(pixel_array(dataset, decoding_plugin=plugin, **options))
+        except RuntimeError as error:
+            if "truncated" in str(error):  # others are more lenient, and show grey for what is not there
+                raise BadImage(CUT_SHORT) from None
     return np.asarray(pixel_array(dataset, decoding_plugin=plugins[-1], **options))
 
 
