@@ -68,7 +68,18 @@ class Beginning:
     def kept_in(cls, folder: RunFolder) -> "Beginning | None":
         """What the run in ``folder`` began with; None where it has not begun, or did so before this was kept."""
         found = folder.read_json(FILE)
-        return None if found is None else cls(**found)
+        if found is None:
+            return None
+        try:
+            kept = cls(**found)
+            Config.parse(kept.settings)
+            _unpacked(kept.labels)
+        except (TypeError, ValueError, zlib.error, UserError):  # a field too many or few, or what is no such field
+            raise UserError(
+                f"{folder.path / FILE} is damaged: it does not say what the run began with; "
+                "if nothing has changed since, remove it, and the run goes on without comparing"
+            ) from None
+        return kept
 
     def keep_in(self, folder: RunFolder) -> None:
         """``beginning.json``."""
@@ -113,8 +124,8 @@ def _other_classes(then: Beginning, now: Beginning) -> str | None:
         places = [place for place, name in enumerate(now.classes) if name != then.classes[place]]
         old, current = (_listed([names[place] for place in places]) for names in (then.classes, now.classes))
         return f"its classes come in another order, {current} where {old} were"
-    parts = [f"{_listed(gone)} is gone"] if gone else []
-    return "of its classes " + " and ".join([*parts, *([f"{_listed(new)} is new"] if new else [])])
+    parts = [f"{_listed(names)} {_verb(names)} {word}" for names, word in ((gone, "gone"), (new, "new")) if names]
+    return "of its classes " + " and ".join(parts)
 
 
 def _other_rows(before: pd.DataFrame, split: pd.DataFrame) -> str:
@@ -153,11 +164,12 @@ def _other_labels(then: Beginning, now: Beginning, split: pd.DataFrame) -> str |
 def _other_pictures(then: Beginning, now: Beginning, split: pd.DataFrame) -> str | None:
     if then.channels != now.channels:
         return f"its images had {then.channels} channels and have {now.channels} now"
-    others = [number for number, picture in then.pictures.items() if not _alike(picture, now.pictures[number])]
+    both = [number for number in then.pictures if number in now.pictures]  # another version may look at others
+    others = [number for number in both if not _alike(then.pictures[number], now.pictures[number])]
     if not others:
         return None
     name = split["image"][(split["id"] == int(others[0])).to_numpy()].iloc[0]
-    said = f"of {len(then.pictures)} images that were looked at {len(others)}"
+    said = f"of {len(both)} images that were looked at {len(others)}"
     return f"{said} {'is another' if len(others) == 1 else 'are others'}, {name} among them"
 
 
@@ -199,6 +211,10 @@ def _checksum(content: bytes) -> str:
 
 def _images(number: int, one: str, several: str) -> str:
     return f"1 image {one}" if number == 1 else f"{number} images {several}"
+
+
+def _verb(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _listed(names: Sequence[str]) -> str:

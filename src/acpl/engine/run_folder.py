@@ -270,7 +270,9 @@ class RunFolder:
         if not file.exists():
             return None
         with _damage(file):
-            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            found = json.loads(file.read_text(encoding="utf-8"))
+            if not isinstance(found, dict):
+                raise ValueError("it holds no table of names and values")
         return found
 
 

@@ -180,8 +180,7 @@ def _train(
     split = draw_split(manifest, config)
     now = Beginning.of(config, dataset, split) if processes.rank == 0 else None
     began = Beginning.kept_in(folder)
-    if began is not None and now is not None:
-        began.refuse_other_data(now, folder.split(), split)
+    _refuse_other_data(began, now, folder, split, processes)
     fingerprint = checksum(split["id"].to_numpy(), split["role"].to_numpy(dtype=object))
     if config.split_checksum not in (None, fingerprint):
         raise UserError(f"split_checksum is {config.split_checksum}, but this split's is {fingerprint}")
@@ -300,6 +299,28 @@ def _train(
         monitor.say(f"left out of the report: {sentence}")
     folder.write_card(card)
     folder.write_weights("model", kept.state_dict())  # last: with it the run is done
+
+
+def _refuse_other_data(
+    began: Beginning | None,
+    now: Beginning | None,
+    folder: RunFolder,
+    split: pd.DataFrame,
+    processes: Processes | OneProcess,
+) -> None:
+    """UserError where the data are not what the run began with, which the first process knows.
+
+    The others hear of it here: one that is still opening its images would find the first gone, without a word.
+    """
+    sentence = None
+    if began is not None and now is not None:
+        try:
+            began.refuse_other_data(now, folder.split(), split)
+        except UserError as reason:
+            sentence = str(reason)
+    sentence = processes.told(sentence)
+    if sentence is not None:
+        raise UserError(sentence)
 
 
 def _with_thresholds(card: ModelCard, trainer: Trainer, kept: Classifier) -> ModelCard:
