@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import isqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,11 @@ class ACPLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     ``fit(X, y)`` takes images (n, height, width) or (n, height, width, channels), or flattened ones (n, pixels). ``y``
     (n,) holds classes, with -1 (or NaN, or None) where an image is unlabelled; or ``y`` (n, classes) holds 0 and 1, one
-    column a finding, with NaN where an image is unlabelled. Pixels of uint8 are taken as they are; others are brought
-    from the range of all of ``fit``'s images to 8 bits.
+    column a finding, with NaN where an image is unlabelled.
+
+    Pixels count by their values, never by their dtype. Where ``fit`` saw uint8, 0 to 255 is black to white; else the
+    least and the greatest value of all of its images are, and what is beyond them later is cut. ``predict`` keeps that
+    range and that shape of an image, and refuses values of evidently another range, such as 0 to 1 after 0 to 255.
 
     Args:
         method: how to learn; ``acpl.methods()`` lists the names.
@@ -90,7 +93,8 @@ class ACPLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train; ``groups`` (n,) are patients, whose images are never both trained and validated on."""
         validation = _scikit_learn()
         X = validation.validate_data(self, X, allow_nd=True, dtype="numeric", ensure_min_samples=2)  # noqa: N806
-        self._learn_range(X)
+        self._shape = _image_shape(X)
+        self._range = _Range.of(X)
         labels = self._read_labels(y, len(X), validation)
         if groups is not None and len(groups) != len(X):
             raise ValueError(f"groups has {len(groups)} entries for {len(X)} images")
@@ -112,7 +116,11 @@ class ACPLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """(n, classes): probabilities in the order of ``classes_``; each finding's own where there may be several."""
         validation = _scikit_learn()
         validation.check_is_fitted(self, "model_")
+        if len(self._shape) > 1:  # before scikit-learn counts the height for features
+            self._refuse_other_shape(np.shape(X))
         X = validation.validate_data(self, X, allow_nd=True, dtype="numeric", reset=False)  # noqa: N806
+        self._refuse_other_shape(X.shape)
+        self._range.refuse_another(X)
         return self.model_.probabilities_of([self.model_.decoded(image) for image in self._pictures(X)])
 
     def predict(self, X: Any) -> Array:  # noqa: N803
@@ -147,6 +155,8 @@ class ACPLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         given = np.asarray(y)
+        if given.ndim == 0:
+            raise ValueError(f"y should be (n,) classes or (n, classes) of 0, 1 and NaN, but it is one value: {y}")
         if given.ndim == 2 and given.shape[1] == 1:
             given = validation.column_or_1d(given, warn=True)
         if len(given) != count:
@@ -180,20 +190,17 @@ class ACPLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.arange(labels.shape[1])
         return labels
 
-    def _learn_range(self, X: Array) -> None:  # noqa: N803
-        self._least, self._greatest = float(X.min()), float(X.max())
-        self._whole = X.dtype == np.uint8
+    def _refuse_other_shape(self, shape: tuple[int, ...]) -> None:
+        if shape[1:] != self._shape:
+            expected = ", ".join(map(str, ("n", *self._shape)))
+            raise ValueError(f"X should be ({expected}), images as in fit, but it is {shape}; one image is X[None]")
 
-    def _pictures(self, X: Array) -> Array:  # noqa: N803
-        """uint8 (n, height, width) or (n, height, width, channels)."""
-        images = _unflattened(X, self.image_shape, self._least) if X.ndim == 2 else X
-        if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
-            raise ValueError(f"images should be (n, height, width[, 1 or 3 channels]), but X is {X.shape}")
-        if self._whole and images.dtype == np.uint8:
-            return images
-        span = (self._greatest - self._least) or 1.0
-        scaled = (images.astype(np.float64) - self._least) * (255 / span)
-        return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    def _pictures(self, X: Array) -> npt.NDArray[np.uint8]:  # noqa: N803
+        """(n, height, width) or (n, height, width, channels)."""
+        pixels = self._range.grey(X)
+        if X.ndim > 2:
+            return pixels
+        return _unflattened(pixels, self.image_shape, self._range.grey(np.array(self._range.least)))
 
     def _train(self, folder: Path, pictures: Array, labels: npt.NDArray[np.float64], groups: Any, seed: int) -> Path:
         from acpl import api
@@ -231,6 +238,52 @@ class ACPLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return run
 
 
+class _Range(NamedTuple):
+    """What ``fit`` saw of pixels, and the values that are black and white."""
+
+    least: float
+    greatest: float
+    black: float
+    white: float
+    eight_bit: bool
+    whole: bool
+
+    @classmethod
+    def of(cls, images: Array) -> "_Range":
+        least, greatest = float(images.min()), float(images.max())
+        eight_bit = images.dtype == np.uint8
+        black, white = (0.0, 255.0) if eight_bit else (least, greatest)
+        return cls(least, greatest, black, white, eight_bit, not _has_fractions(images))
+
+    def grey(self, images: Array) -> npt.NDArray[np.uint8]:
+        """0 to 255."""
+        if self.eight_bit and images.dtype == np.uint8:
+            return images
+        span = (self.white - self.black) or 1.0
+        scaled = (images.astype(np.float64) - self.black) * (255 / span)
+        # To a thousandth first: what lies halfway between two levels is the same level in float32 and in float64.
+        return np.clip(np.rint(np.round(scaled, 3)), 0, 255).astype(np.uint8)
+
+    def refuse_another(self, images: Array) -> None:
+        """ValueError for values that cannot be of the range that ``fit`` saw."""
+        least, greatest = float(images.min()), float(images.max())
+        shares = least >= 0 and greatest <= 1 and _has_fractions(images)
+        many = self.least >= 0 and (self.greatest > 50 or (self.whole and self.greatest > 1))
+        # A float may pass 1 a little where an image was made larger; a whole number may not.
+        too_great = greatest > (2 if images.dtype.kind == "f" else 1)
+        if (
+            (shares and many)
+            or (self.eight_bit and (least < 0 or greatest > 255))
+            or (not self.eight_bit and self.greatest > 255 and images.dtype == np.uint8)
+            or (self.least >= 0 and self.greatest <= 1 and not self.eight_bit and too_great)
+        ):
+            seen = "uint8, 0 to 255" if self.eight_bit else f"{self.least:g} to {self.greatest:g}"
+            raise ValueError(
+                f"X should hold pixels in the range that fit saw ({seen}), "
+                f"but it is {images.dtype} from {least:g} to {greatest:g}"
+            )
+
+
 class _ScikitLearn:
     """What is used of scikit-learn, imported together."""
 
@@ -266,14 +319,32 @@ def _unlabelled(labels: Array) -> npt.NDArray[np.bool_]:
     return np.zeros(len(labels), dtype=bool)
 
 
-def _unflattened(rows: Array, shape: Sequence[int] | None, least: float) -> Array:
+def _has_fractions(values: Array) -> bool:
+    return values.dtype.kind == "f" and bool((values != np.rint(values)).any())
+
+
+def _image_shape(images: Array) -> tuple[int, ...]:
+    """(pixels,), (height, width) or (height, width, channels); a ValueError for a single image, or for others."""
+    shape = images.shape
+    lone = images.ndim == 3 and shape[2] in (1, 3, 4) and shape[1] > 4
+    if lone or images.ndim not in (2, 3, 4) or (images.ndim == 4 and shape[3] not in (1, 3)):
+        hint = "; a single image is no batch" if lone else ""
+        raise ValueError(f"images should be (n, height, width[, 1 or 3 channels]), but X is {shape}{hint}")
+    return shape[1:]
+
+
+def _unflattened(
+    rows: npt.NDArray[np.uint8], shape: Sequence[int] | None, least: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.uint8]:
     pixels = rows.shape[1]
     if shape is not None:
+        if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3)):
+            raise ValueError(f"image_shape should be (height, width[, 1 or 3 channels]), but it is {tuple(shape)}")
         if int(np.prod(shape)) != pixels:
             raise ValueError(f"image_shape {tuple(shape)} has {int(np.prod(shape))} pixels, but X has {pixels} a row")
         return rows.reshape(len(rows), *shape)
     side = isqrt(pixels - 1) + 1 if pixels > 1 else 1
-    square = np.full((len(rows), side * side), least, dtype=rows.dtype)
+    square = np.full((len(rows), side * side), least, dtype=np.uint8)
     square[:, :pixels] = rows
     return square.reshape(len(rows), side, side)
 
