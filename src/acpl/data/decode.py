@@ -15,6 +15,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from acpl.data.dicom import MAX_PIXELS, dicom_is_grey, read_dicom, refuse_too_many_pixels
 from acpl.data.dicom_signs import looks_like_dicom
 from acpl.data.files import TOO_LARGE, BadImage
+from acpl.data.wide_colour import Tiles, halves_of, stretched_colour
 
 __all__ = [
     "MAX_PIXELS",
@@ -53,8 +54,8 @@ def decode(content: bytes, how: Decoding) -> Pixels:
     """uint8 (channels, size, size), upright; BadImage with one plain reason, never another exception.
 
     Eight-bit values stay what they are. Wider ones (16-bit, integer, float) are stretched from the image's least to
-    its greatest, since scanners rarely use the whole range; DICOM states its own window. Transparent is black. A
-    file of several frames is refused: which one is meant is not ours to guess.
+    its greatest, of all channels together, since scanners rarely use the whole range; DICOM states its own window.
+    Transparent is black. A file of several frames is refused: which one is meant is not ours to guess.
     """
     with _strictly:
         if looks_like_dicom(content):
@@ -62,7 +63,7 @@ def decode(content: bytes, how: Decoding) -> Pixels:
         else:
             with _pillow(content) as file:
                 _shrink_jpeg(file, how)
-                image = _eight_bit(_upright(file))
+                image = _read(file, content)
     return _pixels(image, how)
 
 
@@ -93,7 +94,7 @@ def is_grey(content: bytes) -> bool:
         if looks_like_dicom(content):
             return dicom_is_grey(content) or _channels_agree(read_dicom(content))
         with _pillow(content) as file:
-            return _channels_agree(_eight_bit(_upright(file)))
+            return _channels_agree(_read(file, content))
 
 
 @contextmanager
@@ -171,6 +172,23 @@ def _shrink_jpeg(file: Image.Image, how: Decoding) -> None:
     if isinstance(file, ImageFile.ImageFile) and file.format in ("JPEG", "MPO"):
         luma = file.mode == "RGB" and how.channels == 1
         file.draft("L" if luma else None, (2 * how.size, 2 * how.size))
+
+
+def _read(file: Image.Image, content: bytes) -> Image.Image:
+    """Mode L or RGB, upright, of a file that was opened from this content."""
+    halves = halves_of(file)
+    if halves is None:
+        return _eight_bit(_upright(file))
+    upper = _upright_from(file, halves.upper)
+    if not halves.lower:
+        return stretched_colour(upper, None)
+    with Image.open(BytesIO(content), formats=FORMATS) as again:
+        return stretched_colour(upper, _upright_from(again, halves.lower))
+
+
+def _upright_from(file: Image.Image, tiles: Tiles) -> Image.Image:
+    file.tile = tiles  # type: ignore[attr-defined]
+    return _upright(file)
 
 
 def _upright(file: Image.Image) -> Image.Image:
