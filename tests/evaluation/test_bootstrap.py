@@ -170,6 +170,13 @@ def test_the_names_of_groups_are_only_names():
     assert same(*(bootstrap_auroc(truth, score, g, resamples=50) for g in (patients, renamed)))
 
 
+@pytest.mark.parametrize("kind", [list, tuple, lambda names: np.array(names, dtype=object)])
+def test_names_of_several_types_stay_apart_in_a_list_as_in_an_array(kind):
+    names = ["1", 1, "nan", 2.5, 2**60, 2**60 + 1]
+    figure = resample(lambda w: {"first": w[:, :1] * 1.0}, len(names), kind(names), resamples=3)["first"]
+    assert figure.groups == len(names)
+
+
 def test_no_groups_means_each_image_its_own():
     truth, score, _ = study(14)
     assert same(*(bootstrap_auroc(truth, score, g, resamples=50) for g in (None, np.arange(len(truth)))))
@@ -217,6 +224,7 @@ def test_the_95_percent_interval_covers_the_true_auroc_about_95_times_in_100():
     [
         ({"groups": ["a"]}, r"groups has shape \(1,\); it must be one per image, \(2,\)"),
         ({"groups": np.array(["a", None])}, "groups holds 1 missing names; the first is None at row 1"),
+        ({"groups": ["a", np.nan]}, "groups holds 1 missing names; the first is nan at row 1"),
         ({"groups": [np.nan, np.nan]}, "groups holds 2 missing names; the first is nan at row 0"),
         ({"resamples": 0}, "resamples is 0"),
         ({"level": 1.0}, "level is 1.0"),

@@ -63,3 +63,24 @@ def test_a_recall_of_nothing_is_read_where_something_is_found() -> None:
     found = precision_recall_curves(truth, score, resamples=5)[0]
     assert found is not None
     assert found.y[0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("score", "bins", "message"),
+    [
+        ([[1.5], [-2.0]], 10, r"score holds 2 values that are outside \[0, 1\]"),
+        ([[0.5], [0.2]], 0, "bins is 0; it must be at least 1"),
+    ],
+)
+def test_reliability_takes_probabilities_and_bins_alone(score: list[list[float]], bins: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        reliability([[1], [0]], score, bins=bins)
+
+
+def test_constant_scores_are_the_diagonal_and_the_share_of_positives() -> None:
+    truth, score = np.array([[1], [0], [0], [0]]), np.full((4, 1), 0.3)
+    roc, precision = roc_curves(truth, score, resamples=5)[0], precision_recall_curves(truth, score, resamples=5)[0]
+    assert roc is not None
+    assert precision is not None
+    np.testing.assert_allclose(roc.y, GRID)
+    assert set(precision.y) == {0.25}

@@ -89,3 +89,28 @@ def test_weighted_figures_are_scikit_learns_with_sample_weight(levels):
         expected = [metric(truth, score, average=None, sample_weight=row) for row in weights]
         np.testing.assert_allclose(values, expected, rtol=1e-12)
     np.testing.assert_array_equal(weighted_auroc(rank(truth, score), weights), found.auroc)
+
+
+@pytest.mark.parametrize("levels", [None, 3])
+def test_fractions_are_weights_too(levels):
+    truth, score = multi_label(4, levels=levels)
+    weights = np.random.default_rng(1).random((3, len(truth))) / 50
+    found = weighted_ranking(rank(truth, score), weights)
+    for metric, values in ((roc_auc_score, found.auroc), (average_precision_score, found.average_precision)):
+        expected = [metric(truth, score, average=None, sample_weight=row) for row in weights]
+        np.testing.assert_allclose(values, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int16, np.int32])
+def test_sums_of_weights_in_a_small_type_do_not_overflow(dtype):
+    truth, score = multi_label(5, images=500)
+    weights = np.full((1, 500), min(np.iinfo(dtype).max, 40_000) if dtype is not bool else True, dtype=dtype)
+    found = weighted_ranking(rank(truth, score), weights)
+    np.testing.assert_allclose(found.auroc[0], auroc(truth, score), rtol=1e-12)
+    np.testing.assert_allclose(found.average_precision[0], average_precision(truth, score), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, 5), (4,)])
+def test_weights_of_other_images_are_refused(shape):
+    with pytest.raises(ValueError, match=r"weights has shape .*; it must be \(sets, 4\)"):
+        weighted_auroc(rank([[1], [0], [1], [0]], [[0.9], [0.1], [0.4], [0.6]]), np.ones(shape, dtype=np.int64))

@@ -53,3 +53,11 @@ def test_scores_that_are_no_better_than_chance_set_no_threshold():
 
 def test_a_class_with_one_kind_of_image_has_no_threshold():
     assert np.isnan(youden_thresholds([[0, 1], [0, 1]], [[0.3, 0.3], [0.4, 0.4]])).all()
+
+
+def test_scores_however_far_apart_are_parted():
+    largest = np.finfo(np.float64).max
+    score = [[-largest], [largest]]
+    thresholds = youden_thresholds([[0], [1]], score)
+    assert np.isfinite(thresholds).all()
+    np.testing.assert_array_equal(decide(score, thresholds), [[False], [True]])

@@ -232,7 +232,8 @@ def _weight_blocks(group_of: Integers, resamples: int, seed: int) -> Iterator[In
 
 def _group_numbers(groups: ArrayLike, images: int) -> Integers:
     """Each image's group `(images,)`, numbered from 0 as they first appear."""
-    names = np.asarray(groups)
+    # As they are: NumPy would write 1 and NaN of a list that also holds words as the words '1' and 'nan'.
+    names = np.asarray(groups) if hasattr(groups, "__array__") else np.asarray(groups, dtype=object)
     if names.shape != (images,):
         raise ValueError(f"groups has shape {names.shape}; it must be one per image, ({images},)")
     listed = names.tolist()

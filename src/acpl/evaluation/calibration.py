@@ -63,12 +63,21 @@ def top_label(truth: ArrayLike, score: ArrayLike) -> tuple[Bools, Floats]:
 def calibration_bins(truth: ArrayLike, score: ArrayLike, bins: int = BINS) -> tuple[ClassBins, ...]:
     """Sort each class's images into bins once, for any number of `weighted_calibration_error`."""
     labels, scores = truth_and_score(truth, score)
+    bin_of = bins_of(scores, bins)
+    return tuple(_sort_one(bin_of[:, c], labels[:, c] - scores[:, c]) for c in range(labels.shape[1]))
+
+
+def bins_of(scores: Floats, bins: int) -> Integers:
+    """The bin of each probability, from 0, in the shape of `scores`.
+
+    >>> bins_of(np.array([[0.0, 0.5, 0.51, 1.0]]), bins=2)
+    array([[0, 0, 1, 1]])
+    """
     probabilities(scores)
     if bins < 1:
         raise ValueError(f"bins is {bins}; it must be at least 1")
-    inner_edges = np.linspace(0.0, 1.0, bins + 1)[1:-1]
-    bin_of = np.searchsorted(inner_edges, scores, side="left")
-    return tuple(_sort_one(bin_of[:, c], labels[:, c] - scores[:, c]) for c in range(labels.shape[1]))
+    found: Integers = np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], scores, side="left")
+    return found
 
 
 def weighted_calibration_error(classes: Sequence[ClassBins], weights: Integers) -> Floats:

@@ -44,6 +44,13 @@ def probabilities(scores: Floats) -> None:
     _refuse(scores, (scores < 0) | (scores > 1), "score", "outside [0, 1], where a probability must be")
 
 
+def image_weights(weights: NDArray[Any], images: int) -> NDArray[Any]:
+    """Weights `(sets, images)` in a type that their sums and the products of these fit into."""
+    if weights.ndim != 2 or weights.shape[1] != images:
+        raise ValueError(f"weights has shape {weights.shape}; it must be (sets, {images})")
+    return weights if weights.dtype.kind == "f" else weights.astype(np.int64, copy=False)
+
+
 def one_hot(labels: Bools) -> None:
     """Exactly one class an image."""
     marks = labels.sum(axis=1)

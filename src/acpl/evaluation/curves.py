@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from acpl.evaluation.bootstrap import Integers, Statistic, resample
+from acpl.evaluation.calibration import bins_of
 from acpl.evaluation.checks import Floats, truth_and_score
 from acpl.evaluation.means import ratio
 
@@ -68,7 +69,7 @@ def reliability(
     array([0.25,  nan])
     """
     labels, scores = truth_and_score(truth, score)
-    bin_of = np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], scores, side="left")
+    bin_of = bins_of(scores, bins)
     inside = bin_of[:, :, None] == np.arange(bins)
     answers = inside.sum(axis=1).astype(np.float64)
     true = (inside & labels[:, :, None]).sum(axis=1).astype(np.float64)

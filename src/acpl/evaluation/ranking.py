@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from acpl.evaluation.checks import Bools, Floats, truth_and_score
+from acpl.evaluation.checks import Bools, Floats, image_weights, truth_and_score
 from acpl.evaluation.means import ratio
 
 Integers = NDArray[np.int64]
@@ -68,9 +68,9 @@ def rank(truth: ArrayLike, score: ArrayLike) -> tuple[Ranking, ...]:
 
 
 def weighted_ranking(rankings: Sequence[Ranking], weights: Integers) -> RankingFigures:
-    """Both figures under several sets of image weights `(sets, images)`, integers from 0.
+    """Both figures under several sets of image weights `(sets, images)`, numbers from 0.
 
-    A weight is exactly that image repeated so many times. NaN where the weight of a class's positives or of
+    A whole weight is exactly that image repeated so many times. NaN where the weight of a class's positives or of
     its negatives is 0.
 
     >>> rankings = rank([[1], [0], [0]], [[0.5], [0.7], [0.2]])
@@ -79,7 +79,9 @@ def weighted_ranking(rankings: Sequence[Ranking], weights: Integers) -> RankingF
            [0.25],
            [ nan]])
     """
-    both = [_weighted_one(ranking, weights) for ranking in rankings]
+    images = len(rankings[0].negatives) + len(rankings[0].positives)
+    wide = image_weights(weights, images)
+    both = [_weighted_one(ranking, wide) for ranking in rankings]
     return RankingFigures(*(np.stack(columns, axis=1) for columns in zip(*both, strict=True)))
 
 
@@ -122,7 +124,7 @@ def _weighted_one(ranking: Ranking, weights: Integers) -> tuple[Floats, Floats]:
 
     found = positive[:, None] - lower_positives.take(ranking.positives_below, axis=1)
     called = found + negative[:, None] - below
-    precision = found / np.maximum(called, 1)
+    precision = found / np.where(called > 0, called, 1)
     average = ratio(np.einsum("sp,sp->s", mine, precision), positive)
     return area, np.where(negative > 0, average, np.nan)
 

@@ -34,5 +34,5 @@ def _youden_one(labels: Bools, scores: Floats) -> float:
     if gain[best] <= 0:
         return float("nan")
     yes, no = levels[best], levels[best - 1]  # the lowest level calls every image, which gains nothing
-    middle = no + (yes - no) / 2
+    middle = no + (yes / 2 - no / 2)  # halves first: the difference of two huge scores is infinite
     return float(middle if middle > no else yes)
