@@ -4,6 +4,9 @@ However alike the resamples of few patients are, they say little of other patien
 patient by patient, each of the 2^patients ways to do so would have been as likely where neither is better, and the
 least two-sided p among them is 2 / 2^patients: no p is below it. The patients that count are those who have the kind
 of image that fewer have: of a finding that one patient has, nothing is known about another who has it.
+
+That is a bound, not a cure: between six and eight patients a bootstrap finds p < 0.05 between equal models about one
+time in eight, from twelve on about as often as it should.
 """
 
 from collections.abc import Sequence
