@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from tests.data.tars import tarred
+from tests.hostile.corpus import dicom, written
 
 from acpl.data import workers
 from acpl.data.check import CheckResult, check_source, check_table
@@ -257,6 +259,63 @@ def test_files_are_read_once_each_and_everything_is_told(tmp_path: Path) -> None
     assert told[-1] == ("reading", 130, 130)
     assert result.spoils
     assert json.loads(json.dumps(result.as_dict()))["parts"]["train"]["images"] == result.parts["train"].images
+
+
+def write_scans(folder: Path, patients: Sequence[str], *, column: bool = False) -> SourceOptions:
+    """A DICOM file for each of these numbers of patients, every third one for test."""
+    rng = np.random.default_rng(0)
+    rows = ["image,split,finding" + ",patient" * column]
+    for row, number in enumerate(patients):
+        scan = dicom(rng.integers(0, 256, (20, 30), dtype=np.uint8))
+        scan.PatientID, _, scan.IssuerOfPatientID = number.partition("@")
+        (folder / f"{row}.dcm").write_bytes(written(scan))
+        rows.append(f"{row}.dcm,{'test' if row % 3 == 2 else 'train'},{row % 2}" + f",own {row}" * column)
+    (folder / "labels.csv").write_text("\n".join(rows))
+    return SourceOptions(data=str(folder / "labels.csv"), validation=0)
+
+
+def of_patients(options: SourceOptions) -> list[tuple[str, str, list[list[str]]]]:
+    found = [finding for finding in check_source(find_source(options)).findings if "patient" in finding.kind]
+    return [(finding.kind, finding.severity, [item["images"] for item in finding.items]) for finding in found]
+
+
+class TestPatientsInDicomFiles:
+    def test_on_two_sides_are_found_where_the_table_names_none(self, tmp_path: Path) -> None:
+        options = write_scans(tmp_path, ["a", "b", "a", "c", "b", "d"])
+        assert of_patients(options) == [("patient-on-two-sides", "spoils", [["0.dcm", "2.dcm"]])]
+
+    def test_with_several_images_on_one_side_are_a_note(self, tmp_path: Path) -> None:
+        options = write_scans(tmp_path, ["a", "a", "b", "c", "d", "e"])
+        assert of_patients(options) == [("patient-without-group", "note", [["0.dcm", "1.dcm"]])]
+
+    def test_are_left_to_the_table_where_it_names_them(self, tmp_path: Path) -> None:
+        assert of_patients(write_scans(tmp_path, ["a", "b", "a", "c", "b", "d"], column=True)) == []
+
+    def test_are_not_two_images_of_other_hospitals_with_one_number(self, tmp_path: Path) -> None:
+        assert of_patients(write_scans(tmp_path, ["7@north", "8@north", "7@south", "9@south"])) == []
+
+    @pytest.mark.parametrize("nobody", ["", "ANONYMOUS", "0", "N/A"])
+    def test_whose_numbers_were_taken_out_are_nobody(self, tmp_path: Path, nobody: str) -> None:
+        assert of_patients(write_scans(tmp_path, ["a", "b", "c", nobody, nobody, nobody])) == []
+
+    def test_who_all_have_one_number_are_nobody(self, tmp_path: Path) -> None:
+        assert of_patients(write_scans(tmp_path, ["STUDY-1"] * 6)) == []
+
+    def test_are_found_in_shards_too(self, tmp_path: Path) -> None:
+        write_scans(tmp_path, ["a", "b", "a", "c", "b", "d"])
+        members = [(f"{row}.dcm", (tmp_path / f"{row}.dcm").read_bytes()) for row in range(6)]
+        (tmp_path / "scans.tar").write_bytes(tarred(members))
+        options = SourceOptions(
+            data=str(tmp_path / "labels.csv"),
+            images=str(tmp_path / "scans.tar"),
+            cache=tmp_path / "cache",
+            validation=0,
+        )
+        assert of_patients(options) == [("patient-on-two-sides", "spoils", [["0.dcm", "2.dcm"]])]
+
+    def test_are_not_named(self, tmp_path: Path) -> None:
+        options = write_scans(tmp_path, ["secret-7", "b", "secret-7", "c"])
+        assert "secret" not in json.dumps(check_source(find_source(options)).as_dict())
 
 
 def test_a_file_that_crashes_its_process_is_named_and_the_rest_is_read(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,8 @@ class ImageFacts:
     """Files that no row names."""
     faults: Sequence[tuple[str, str]] = ()
     """Shards that cannot be read to their end, and why."""
+    patient: npt.NDArray[np.object_] | None = None
+    """Equal for images that say they show the same patient; empty for those that say nothing."""
 
     @property
     def good(self) -> npt.NDArray[np.bool_]:
@@ -64,6 +67,7 @@ def image_findings(manifest: Manifest, facts: ImageFacts) -> list[Finding]:
         *_damaged_shards(facts),
         *_bad_files(manifest, facts),
         *_duplicates(manifest, facts),
+        *_patients(manifest, facts),
         *_blank(manifest, facts),
         *_odd_sizes(manifest, facts),
         *_unnamed(facts),
@@ -131,6 +135,33 @@ def _sets_alike(kind: str, severity: Severity, same: pd.DataFrame, what: str) ->
         for images, parts, labels, same_file in zip(*(columns[name] for name in columns), one_file, strict=True)
     ]
     return [Finding(kind, severity, f"{counted(len(items), 'set')} of images {what}", items)]
+
+
+def _patients(manifest: Manifest, facts: ImageFacts) -> list[Finding]:
+    """Patients of several images by what DICOM files say, where no group is known that would keep them together."""
+    table = manifest.table
+    if facts.patient is None or not (table["group"] == table["image"]).all():
+        return []
+    seen = table[["image", "part"]].assign(patient=facts.patient)[facts.patient != ""]
+    if seen["patient"].nunique() < 2:  # one number for all is that of whoever took the numbers out
+        return []
+    patients = seen[seen["patient"].duplicated(keep=False)].groupby("patient", sort=False)[["image", "part"]].agg(list)
+    if patients.empty:
+        return []
+    torn = patients[patients["part"].map(lambda parts: len(set(parts)) > 1)]
+    what = "by the PatientID in their files, though the data names no groups"
+    keep = "a table with a column 'patient' keeps them together"
+    if torn.empty:
+        says = f"{counted(len(patients), 'patient')} with several images, {what}: intervals are too narrow; {keep}"
+        return [Finding("patient-without-group", "note", says, _images_of(patients))]
+    says = f"{counted(len(torn), 'patient')} on more than one side, {what}: the parts are not independent; {keep}"
+    return [Finding("patient-on-two-sides", "spoils", says, _images_of(torn))]
+
+
+def _images_of(patients: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {"images": images, "parts": parts} for images, parts in zip(patients["image"], patients["part"], strict=True)
+    ]
 
 
 def _blank(manifest: Manifest, facts: ImageFacts) -> list[Finding]:

@@ -1,6 +1,7 @@
 """Every image of a source looked at once: can it be read, how large is it, does it show anything."""
 
 import hashlib
+import re
 import warnings
 from collections.abc import Sequence
 from io import BytesIO
@@ -18,12 +19,33 @@ from acpl.data.manifest import Manifest
 from acpl.data.workers import Progress, do_all
 
 if TYPE_CHECKING:
+    from pydicom import Dataset
+
     from acpl.data.sources import Source
     from acpl.data.sources.files import FileSource
     from acpl.data.sources.shards import ShardSource
 
 GLANCE = Decoding(size=64, channels=3)
 """Pictures are compared as small ones: a copy with another header or compression shows the same."""
+NOBODY = frozenset(
+    {
+        "",
+        "0",
+        "00",
+        "000",
+        "anon",
+        "anonymized",
+        "anonymised",
+        "anonymous",
+        "deidentified",
+        "hidden",
+        "id",
+        "na",
+        "none",
+    }
+    | {"noid", "null", "patient", "patientid", "removed", "test", "unknown", "unnamed", "x", "xx", "xxx"}
+)
+"""What stands for a patient's number where it was taken out, without spaces and signs."""
 
 
 class Seen(NamedTuple):
@@ -35,6 +57,16 @@ class Seen(NamedTuple):
     width: int = 0
     height: int = 0
     blank: bool = False
+    patient: str = ""
+    """Digest of who a DICOM file says it shows; empty where it does not say."""
+
+
+class Header(NamedTuple):
+    """What a file says of itself."""
+
+    width: int
+    height: int
+    patient: str = ""
 
 
 def scan_files(source: "FileSource", progress: Progress) -> ImageFacts:
@@ -96,8 +128,7 @@ def look_at(files: ImageFiles, name: str) -> Seen:
 def look_at_content(content: bytes) -> Seen:
     """One look at a file's content; BadImage says why nothing can be seen."""
     pixels = decode(content, GLANCE)
-    width, height = _size(content)
-    return _look_at_pixels(pixels)._replace(file=_digest(content), width=width, height=height)
+    return _look_at_pixels(pixels)._replace(file=_digest(content), **_header(content)._asdict())
 
 
 def _look_at_pixels(pixels: npt.NDArray[np.uint8]) -> Seen:
@@ -107,17 +138,28 @@ def _look_at_pixels(pixels: npt.NDArray[np.uint8]) -> Seen:
     return Seen(file=digest, picture=digest, width=pixels.shape[2], height=pixels.shape[1], blank=blank)
 
 
-def _size(content: bytes) -> tuple[int, int]:
-    """Width and height in the header of an image that could be decoded."""
-    if looks_like_dicom(content):
-        from pydicom import dcmread
-
-        header = dcmread(BytesIO(content), force=True, stop_before_pixels=True)
-        return int(header.Columns), int(header.Rows)
+def _header(content: bytes) -> Header:
+    """The header of an image that could be decoded."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it is large has been weighed by decode
+        warnings.simplefilter("ignore")  # that it is large, or odd, has been weighed by decode
+        if looks_like_dicom(content):
+            from pydicom import dcmread
+
+            dataset = dcmread(BytesIO(content), force=True, stop_before_pixels=True)
+            return Header(int(dataset.Columns), int(dataset.Rows), _patient(dataset))
         with Image.open(BytesIO(content), formats=FORMATS) as image:
-            return image.size
+            return Header(*image.size)
+
+
+def _patient(dataset: "Dataset") -> str:
+    """A digest, so that no number of a patient is kept; an issuer's numbers are not another's."""
+    try:
+        number, issuer = (str(dataset.get(name) or "").strip() for name in ("PatientID", "IssuerOfPatientID"))
+    except Exception:  # a number that cannot be read is none
+        return ""
+    if re.sub(r"[\W_]", "", number).lower() in NOBODY:
+        return ""
+    return _digest(f"{issuer}\0{number}".encode(errors="surrogateescape"))
 
 
 def _digest(content: bytes) -> str:
@@ -126,7 +168,7 @@ def _digest(content: bytes) -> str:
 
 def _facts(seen: Sequence[Seen], unnamed: Sequence[str] = (), faults: Sequence[tuple[str, str]] = ()) -> ImageFacts:
     columns = list(zip(*seen, strict=True)) or [()] * len(Seen._fields)
-    reason, file, picture, width, height, blank = columns
+    reason, file, picture, width, height, blank, patient = columns
     return ImageFacts(
         reason=np.array(reason, dtype=object),
         file=np.array(file, dtype=object),
@@ -136,4 +178,5 @@ def _facts(seen: Sequence[Seen], unnamed: Sequence[str] = (), faults: Sequence[t
         blank=np.array(blank, dtype=bool),
         unnamed=unnamed,
         faults=faults,
+        patient=np.array(patient, dtype=object),
     )
