@@ -49,6 +49,7 @@ OptionalText = Annotated[str | None, BeforeValidator(_none)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_none), AfterValidator(_absolute)]
 OptionalPlace = Annotated[Path | str | None, BeforeValidator(_none), AfterValidator(_absolute_place)]
 OptionalCount = Annotated[PositiveInt | None, BeforeValidator(_none)]
+OptionalStrength = Annotated[PositiveFloat | None, BeforeValidator(_none)]
 OptionalSize = Annotated[Annotated[int, Field(ge=32)] | None, BeforeValidator(_none)]
 OptionalTask = Annotated[Task | None, BeforeValidator(_none)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
@@ -93,6 +94,9 @@ class Config(Section):
     """A table's one column of labels, like 'Mass|Nodule'."""
     group_column: OptionalText = _group("Data", default=None)
     """A table's column of patients or lesions, whose images stay together."""
+    clinical: Names = _group("Data", default=())
+    """A table's columns of what is known of the patient, such as age,sex,site: what they say of each class, learnt from
+    the labelled images' rows, is added to what the image says, in pseudo-labels, validation and prediction alike."""
     split_column: OptionalText = _group("Data", default=None)
     """A table's column of parts: train, validation, test."""
     split: OptionalPath = _group("Data", default=None)
@@ -110,6 +114,9 @@ class Config(Section):
     draw: Literal["groups", "images", "per-class", "order"] = _group("Labels", default="groups")
     """Who is labelled: whole patients, image by image (the paper), a share of each class (published code), or the first
     of the table's column 'order' (a published split)."""
+    group_labels: OptionalStrength = _group("Labels", default=None)
+    """What a patient's labelled images say of the patient's unlabelled ones is added to pseudo-labels; so many of them
+    weigh as much as how common each class is in all patients."""
     skip_bad: bool = _group("Decoding", default=False)
     """Go on without the images that cannot be read; they are listed either way."""
     cache: OptionalPath = _group("Decoding", default=None)
@@ -189,6 +196,9 @@ class Config(Section):
     threshold: Annotated[ThresholdRule | None, BeforeValidator(_none)] = _group("Judging", default=None)
     """When a class is called: argmax (multi-class default), validation (multi-label default: the probability with the
     best sensitivity + specificity there, class by class), or from a fixed probability on, such as 0.18."""
+    group_answers: float = _group("Judging", default=0.0, ge=0, le=1)
+    """Share of an answer that is the mean over the images of the same patient or lesion, in validation and judging; 1
+    where they all show the same thing."""
     looks: Literal["one", "mirrored", "turned"] = _group("Judging", default="one")
     """How an image is looked at, in selection, validation and prediction alike: as it is, with its mirror image, or in
     all eight turns and mirror images (pictures without an up, such as skin), and the answers averaged."""

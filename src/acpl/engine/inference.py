@@ -1,6 +1,6 @@
 """A network's word on many images, without augmentation."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -32,7 +32,8 @@ def share_of(count: int, number: int, parts: int) -> slice:
 class Inference:
     """Features and probabilities of samples by id, float32, on the device; the network is put back as it was.
 
-    Both are means over the ways to look at an image, where ``looks`` has several.
+    Both are means over the ways to look at an image, where ``looks`` has several. ``beside`` gets probabilities and
+    ids, and gives back the probabilities with what is known beside the images.
 
     With a ``recording`` every batch is filled up to one size, so that it is recorded once and replayed for as long as
     the network's tensors stay where they are. Where a batch does not fit beside what training holds, smaller ones are
@@ -50,10 +51,12 @@ class Inference:
         device: Device,
         looks: Looks = "one",
         recording: Recording | None = None,
+        beside: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         self.network = network
         self._store, self._task, self._device = store, task, device
         self._mean, self._std, self._looks = mean, std, looks
+        self._beside = beside
         self._feed = feed_for(store, device)
         self._fills_up = recording is not None
         self._work = Repeated(self._look, recording)
@@ -113,7 +116,8 @@ class Inference:
                 self._feed.load(number)
                 self._work()
                 assert self._seen is not None
-                yield Views(*(values.clone() for values in self._seen))
+                features, said = (values.clone() for values in self._seen)
+                yield Views(features, said if self._beside is None else self._beside(said, orders[number]))
 
     def _take_smaller_batches(self) -> None:
         self._batch //= 2

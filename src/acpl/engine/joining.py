@@ -13,6 +13,7 @@ from acpl.config import Config
 from acpl.data.sources import Source
 from acpl.data.splits import checksum
 from acpl.data.workers import Progress, nothing
+from acpl.engine.beside import Beside
 from acpl.engine.building import network_of
 from acpl.engine.device import Device
 from acpl.engine.parts import refuse_other_parts
@@ -23,7 +24,10 @@ from acpl.engine.thresholds import set_on_validation
 from acpl.engine.training import source_of
 from acpl.errors import UserError
 
-_ALIKE = ("task", "classes", "normal_output", "channels", "size", "aspect", "backbone", "activation", "looks")
+_ALIKE = (
+    *("task", "classes", "normal_output", "channels", "size", "aspect", "backbone", "activation", "looks"),
+    "group_answers",
+)
 
 
 def join_runs(paths: Sequence[Path], out: Path, *, device: str = "auto", progress: Progress = nothing) -> RunFolder:
@@ -78,6 +82,11 @@ def _refuse_unlike(first: RunFolder, card: ModelCard, other: RunFolder, its: Mod
     for name in (*_ALIKE, "threshold"):
         if getattr(card, name) != getattr(its, name):
             raise UserError(f"{other.path} has {name} {getattr(its, name)}, but {first.path} has {getattr(card, name)}")
+    if card.clinical != its.clinical:
+        raise UserError(
+            f"{other.path} and {first.path} learnt other things from the patients' data: "
+            "their columns differ, or whose labels they had"
+        )
     if _source(first.config()) != _source(other.config()):
         raise UserError(f"{other.path} was not trained on the same images as {first.path}")
     if not np.allclose([*card.mean, *card.std], [*its.mean, *its.std], rtol=0, atol=1e-6):
@@ -121,7 +130,8 @@ def _with_thresholds(source: Source, predictor: Predictor, progress: Progress) -
         return card
     dataset = source.open(("validation",))
     known = dataset.manifest.known
-    score = predictor(dataset.images, torch.from_numpy(dataset.manifest.ids[known]), progress)
+    ids = torch.from_numpy(dataset.manifest.ids[known])
+    score = predictor(dataset.images, ids, progress, Beside.of(card, dataset.manifest.table))
     thresholds, _ = set_on_validation(card.classes, dataset.manifest.labels[known], score)
     return replace(card, thresholds=thresholds)
 

@@ -11,6 +11,7 @@ import torch
 
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
+from acpl.engine.beside import Beside
 from acpl.engine.judged_figures import judged_figures
 from acpl.engine.parts import SeenGroups, refuse_other_parts, seen_groups
 from acpl.engine.predicting import FINAL, Predictor
@@ -184,11 +185,13 @@ def _judge(folder: RunFolder, part: JudgedPart, device: str, progress: Progress,
     if not known.any():
         raise UserError(f"no image in the {part} part of {config.data} has all its labels, so nothing can be judged")
     ids = torch.from_numpy(manifest.ids[known])
+    beside = Beside.of(card, manifest.table)
     return Judged(
         table=manifest.table.loc[known],
         truth=manifest.labels[known].astype(np.float64),
         scores={
-            name: Predictor.load(folder, name, device)(dataset.images, ids, progress) for name in folder.weight_names()
+            name: Predictor.load(folder, name, device)(dataset.images, ids, progress, beside)
+            for name in folder.weight_names()
         },
         unlabelled=int((~known).sum()),
         unreadable=len(dataset.bad),
@@ -206,10 +209,13 @@ def _care(judged: Judged) -> list[str]:
             "and intervals take each image for a patient of its own."
         ]
     groups, images = len(set(judged.groups)), len(judged.table)
-    use = {"train": "was trained on", "validation": "set the thresholds"}
+    use = {
+        "train": "was trained on: the figures are too good",
+        "validation": "choices are made on: the figures may be too good",
+    }
     return [
         f"{seen.groups:,} of the {groups:,} judged groups ({seen.images:,} of {images:,} images) have other images "
-        f"in the {part} part, which {use[part]}: the figures are too good (`acpl data check` lists these groups)."
+        f"in the {part} part, which {use[part]} (`acpl data check` lists these groups)."
         for part, seen in judged.seen.items()
         if seen.groups
     ]

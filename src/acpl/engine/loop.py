@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from acpl.algorithms.contract import Method, Networks, Record, Share, Stage, Views
+from acpl.engine.beside import Beside
 from acpl.engine.checkpoints import Checkpoints, Place
 from acpl.engine.clock import Clock
 from acpl.engine.device import seed_everything
@@ -70,6 +71,7 @@ class Trainer:
     checkpoints: Checkpoints
     monitor: Monitor
     stop: Stop
+    beside: Beside | None = None
     clock: Clock = field(default_factory=Clock)
     place: Place = field(default_factory=Place)
     _best: Classifier | None = None
@@ -103,6 +105,7 @@ class Trainer:
                     without_map = keep_features(self.folder, index, self._seen) if self._first else None
                     if without_map is not None:
                         self.monitor.say(without_map)
+                        self._tell({"event": "left_out", "stage": index, "sentence": without_map})
                 self._seen = None
                 summary = dict(record.summary) if record is not None else {}
             stage = method.stage(index)
@@ -196,6 +199,7 @@ class Trainer:
                     device=bench.device,
                     looks=bench.config.looks,
                     recording=bench.recording(),
+                    beside=None if self.beside is None else self.beside.added,
                 )
             ]
             self._inferences = [*known, *self._inferences][:_NETWORKS]
@@ -204,8 +208,10 @@ class Trainer:
     def on_validation(self, network: Classifier) -> tuple[Floats, Floats]:
         """Truth and what ``network`` says of the validation images, both (images, classes)."""
         truth = self.validation_truth.double().numpy()
-        views = self(network, self.validation_ids)
-        return truth, views.probabilities[:, : truth.shape[1]].double().cpu().numpy()
+        said = self(network, self.validation_ids).probabilities
+        if self.beside is not None:
+            said = self.beside.together(said, self.validation_ids)
+        return truth, said[:, : truth.shape[1]].double().cpu().numpy()
 
     def best(self) -> Classifier | None:
         """The predictor that was best on validation so far."""

@@ -16,6 +16,7 @@ from acpl.data.decode_job import PixelJob
 from acpl.data.files import SUFFIXES, ImageFiles
 from acpl.data.store import BadFile, ImageStore
 from acpl.data.workers import Progress, do_all, nothing
+from acpl.engine.beside import Beside
 from acpl.engine.building import network_of
 from acpl.engine.device import Device
 from acpl.engine.inference import BATCH, Inference
@@ -61,10 +62,14 @@ class Predictor(NamedTuple):
             looks=self.card.looks,
         )
 
-    def __call__(self, images: ImageStore, ids: Tensor, progress: Progress = nothing) -> Floats:
-        """(samples, classes) probabilities of these ids in their order."""
-        probabilities = self.inference(images)(ids, progress).probabilities
-        reported: Floats = probabilities[:, : len(self.card.classes)].double().cpu().numpy()
+    def __call__(
+        self, images: ImageStore, ids: Tensor, progress: Progress = nothing, beside: Beside | None = None
+    ) -> Floats:
+        """(samples, classes) probabilities of these ids in their order; of the images alone without ``beside``."""
+        said = self.inference(images)(ids, progress).probabilities[:, : len(self.card.classes)]
+        if beside is not None:
+            said = beside.together(beside.added(said, ids), ids)
+        reported: Floats = said.double().cpu().numpy()
         return reported
 
 

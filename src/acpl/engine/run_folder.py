@@ -54,6 +54,10 @@ class ModelCard:
     """The ways to look at an image over which features and probabilities are averaged."""
     networks: int = 1
     """How many answer together, with the mean of their probabilities."""
+    clinical: dict[str, Any] | None = None
+    """What the patient's data say of each class, which is added to what the image says; None: nothing is."""
+    group_answers: float = 0.0
+    """Share of an answer that is the mean over the images of the same patient or lesion."""
 
     def decision_rule(self, snapshot: str | None = None) -> Literal["argmax"] | list[float]:
         """What ``decide`` takes: ``argmax``, or a threshold a class; a snapshot's own where it has one."""

@@ -20,6 +20,7 @@ from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum
 from acpl.data.workers import Progress, nothing
 from acpl.engine.beginning import Beginning
+from acpl.engine.beside import Beside, Clinical
 from acpl.engine.building import build_network
 from acpl.engine.checkpoints import Checkpoints
 from acpl.engine.clock import Clock
@@ -190,6 +191,8 @@ def _train(
     validation = (split["role"] == "validation").to_numpy() & dataset.manifest.known
     rule = threshold_rule(config.threshold, manifest.task, int(validation.sum()))
 
+    roles = split["role"].to_numpy(dtype=object)
+    clinical = Clinical.learnt(config.clinical, manifest, roles == "labelled") if config.clinical else None
     expected = expected_statistics(config.backbone, config.weights, dataset.images.channels)
     mean, std = expected if expected is not None else dataset.images.statistics()
     card = ModelCard(
@@ -205,6 +208,8 @@ def _train(
         normal_output=config.normal_output,
         aspect=config.aspect,
         looks=config.looks,
+        clinical=None if clinical is None else clinical.as_json(),
+        group_answers=config.group_answers,
     )
     seed_everything(config.seed, _FIRST_WEIGHTS)
 
@@ -285,6 +290,7 @@ def _train(
         checkpoints=checkpoints,
         monitor=monitor,
         stop=stop,
+        beside=Beside.in_training(config, clinical, manifest, roles),
         clock=clock,
     )
     with stop.listening():

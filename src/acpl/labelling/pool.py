@@ -15,6 +15,7 @@ from acpl.data.manifest import Manifest
 from acpl.data.sources import Source
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
+from acpl.engine.beside import Beside
 from acpl.engine.parts import refuse_other_parts
 from acpl.engine.predicting import Predictor
 from acpl.engine.run_folder import ModelCard, RunFolder
@@ -93,12 +94,15 @@ def look(pool: Pool, *, device: str = "auto") -> Sight:
         seen["unlabelled"].features, seen["labelled"].features, _neighbours(pool.config, pool)
     )
     labels = torch.from_numpy(pool.manifest.labels[pool.labelled]).to(index.device)
-    classes = len(pool.card.classes)
+    said = seen["unlabelled"].probabilities[:, : len(pool.card.classes)]
+    beside = Beside.of(pool.card, pool.manifest.table)
+    if beside is not None:
+        said = beside.added(said, torch.from_numpy(pool.manifest.ids[pool.unlabelled]))
     return Sight(
         pool,
         seen["unlabelled"].features.cpu(),
         seen["labelled"].features.cpu(),
-        seen["unlabelled"].probabilities[:, :classes].double().cpu().numpy(),
+        said.double().cpu().numpy(),
         functional.neighbour_labels(index, labels).double().cpu().numpy(),
         pool.labelled[index.cpu().numpy()],
         functional.density(similarity).double().cpu().numpy(),

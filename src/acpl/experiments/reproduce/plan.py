@@ -24,7 +24,10 @@ EVERYBODY = "all"
 # Where a run is done does not make it another run: files count by what they hold, a zip of images by its name.
 _NOT_COUNTED = (*MAY_CHANGE, "skip_bad")
 # Fields that came after the first results: with these values they change nothing, and those runs are still found.
-_AS_BEFORE = {"looks": "one", "crop_size": None, "phantom_errors": 0.0}
+_AS_BEFORE: dict[str, Any] = {
+    **{"looks": "one", "crop_size": None, "phantom_errors": 0.0},
+    **{"clinical": [], "group_labels": None, "group_answers": 0.0},
+}
 _SETTINGS_AS_BEFORE = {"neighbours_by": "exact", "relabel": False}
 
 

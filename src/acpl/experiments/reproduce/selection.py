@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from acpl.data.manifest import Part
+from acpl.engine.beside import Beside
 from acpl.engine.predicting import FINAL, Predictor
 from acpl.engine.run_folder import RunFolder, write_whole
 from acpl.engine.training import source_of
@@ -44,8 +45,10 @@ def judge_snapshots(run: Path, device: str = "auto") -> None:
         found[f"{part}.image"] = table["image"].to_numpy(dtype=str)
         found[f"{part}.group"] = table["group"].to_numpy(dtype=str)
         found[f"{part}.truth"] = dataset.manifest.labels[known]
+        beside = Beside.of(card, table)
         for name in names:
-            found[f"{part}.{name}"] = Predictor.load(folder, name, device)(dataset.images, ids).astype(np.float32)
+            said = Predictor.load(folder, name, device)(dataset.images, ids, beside=beside)
+            found[f"{part}.{name}"] = said.astype(np.float32)
     content = BytesIO()
     np.savez_compressed(content, **found)  # type: ignore[arg-type]
     write_whole(run / SNAPSHOTS, content.getvalue())

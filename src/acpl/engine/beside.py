@@ -1,0 +1,127 @@
+"""What is known of images beside their pixels, by id: the patient's data, the patient's other images."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from acpl import functional
+from acpl.config import Config
+from acpl.data.clinical import ClinicalColumn, clinical_numbers, find_clinical
+from acpl.data.manifest import Manifest
+from acpl.engine.run_folder import ModelCard
+from acpl.task import Task
+
+_STEPS = 10**6
+
+
+@dataclass(frozen=True)
+class Clinical:
+    """What the patient's data say of each class, learnt from the labelled images' rows: a model card's ``clinical``."""
+
+    columns: list[ClinicalColumn]
+    weights: Tensor
+    usual: Tensor
+
+    @classmethod
+    def learnt(cls, names: tuple[str, ...], manifest: Manifest, labelled: Tensor) -> "Clinical":
+        """From the rows where ``labelled`` is true; how a column becomes numbers is found in the training part."""
+        training = (manifest.table["part"] == "train").to_numpy()
+        columns = find_clinical(manifest.table[training], names)
+        labels = torch.from_numpy(manifest.labels)[labelled]
+        exclusive = manifest.task is Task.MULTI_CLASS
+        numbers = torch.from_numpy(clinical_numbers(manifest.table, columns))[labelled]
+        # Rounded, so that they are the same on every machine and in the card that is read again.
+        weights = functional.fit_clinical(numbers, labels, exclusive=exclusive).mul(_STEPS).round().div(_STEPS)
+        return cls(columns, weights, functional.usual_shares(labels, exclusive=exclusive))
+
+    def evidence(self, table: pd.DataFrame, task: Task) -> Tensor:
+        """(rows, classes) float32 log-odds for a table with these columns."""
+        numbers = torch.from_numpy(clinical_numbers(table, self.columns))
+        exclusive = task is Task.MULTI_CLASS
+        return functional.clinical_evidence(numbers, self.weights, self.usual, exclusive=exclusive).float()
+
+    def as_json(self) -> dict[str, Any]:
+        """For a model card."""
+        columns = [column.as_json() for column in self.columns]
+        return {"columns": columns, "weights": self.weights.tolist(), "usual": self.usual.tolist()}
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> "Clinical":
+        """As :meth:`as_json` wrote it."""
+        numbers = {name: torch.tensor(value[name], dtype=torch.float64) for name in ("weights", "usual")}
+        return cls([ClinicalColumn.of_json(column) for column in value["columns"]], **numbers)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Evidence and groups by id; a row of zeros and a group of one image leave an answer as the image has it."""
+
+    task: Task
+    ids: Tensor
+    """Ascending."""
+    evidence: Tensor
+    """(ids, outputs) float32 log-odds."""
+    groups: Tensor
+    """(ids,): whose image each is."""
+    shared: float
+    """Share of an answer that is the mean over its group."""
+
+    @classmethod
+    def of(cls, card: ModelCard, table: pd.DataFrame) -> "Beside | None":
+        """For images that a model is to judge; ``table`` is a manifest's. None where the model asks for nothing."""
+        if card.clinical is None and card.group_answers == 0:
+            return None
+        task = Task(card.task)
+        if card.clinical is None:
+            evidence = torch.zeros(len(table), len(card.classes))
+        else:
+            evidence = Clinical.of_json(card.clinical).evidence(table, task)[:, : len(card.classes)]
+        return cls._by_id(task, table, evidence, card.group_answers)
+
+    @classmethod
+    def in_training(cls, config: Config, clinical: Clinical | None, manifest: Manifest, roles: Any) -> "Beside | None":
+        """For training and validation images: besides, what a patient's labelled images say of the unlabelled ones."""
+        if clinical is None and config.group_answers == 0 and config.group_labels is None:
+            return None
+        evidence = torch.zeros(len(manifest.table), len(manifest.classes))
+        if clinical is not None:
+            evidence += clinical.evidence(manifest.table, manifest.task)
+        if config.group_labels is not None:
+            codes = torch.from_numpy(pd.factorize(manifest.groups)[0].astype(np.int64))
+            labelled, unlabelled = (torch.from_numpy(np.asarray(roles == role)) for role in ("labelled", "unlabelled"))
+            evidence[unlabelled] += functional.group_label_evidence(
+                torch.from_numpy(manifest.labels)[labelled],
+                codes[labelled],
+                codes[unlabelled],
+                config.group_labels,
+                exclusive=manifest.task is Task.MULTI_CLASS,
+            )
+        return cls._by_id(manifest.task, manifest.table, evidence, config.group_answers)
+
+    @classmethod
+    def _by_id(cls, task: Task, table: pd.DataFrame, evidence: Tensor, shared: float) -> "Beside":
+        ids, order = torch.from_numpy(table.index.to_numpy(dtype=np.int64, copy=True)).sort()
+        groups = torch.from_numpy(pd.factorize(table["group"].to_numpy(dtype=object))[0].astype(np.int64))
+        return cls(task, ids, evidence[order], groups[order], shared)
+
+    def added(self, probabilities: Tensor, ids: Tensor) -> Tensor:
+        """(samples, outputs): the answers for these ids with what is known beside the images."""
+        evidence = self.evidence[self._rows(ids)].to(probabilities.device)
+        return functional.add_evidence(probabilities, evidence, exclusive=self._exclusive)
+
+    def together(self, probabilities: Tensor, ids: Tensor) -> Tensor:
+        """(samples, outputs): the answers for all images to be judged, those of one group mixed with their mean."""
+        groups = self.groups[self._rows(ids)].to(probabilities.device)
+        return functional.share_answers(probabilities, groups, self.shared, exclusive=self._exclusive)
+
+    @property
+    def _exclusive(self) -> bool:
+        return self.task is Task.MULTI_CLASS
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        return torch.searchsorted(self.ids, ids.cpu())

@@ -1,0 +1,143 @@
+"""What is known beside the image: evidence that shifts an answer, and answers that a patient's images share.
+
+Evidence is in log-odds, one number a class: how much likelier than usual a class is made by what is known. It is added
+to what the image says, which is right where the two say different things about the same class (naive Bayes).
+``exclusive`` tells whether a sample has exactly one class (multi-class) or any number of them (multi-label).
+"""
+
+import torch
+from torch import Tensor
+
+_LEAST = 1e-7  # a probability of 0 or 1 could not be moved by any evidence
+
+
+def add_evidence(probabilities: Tensor, evidence: Tensor, *, exclusive: bool) -> Tensor:
+    """Return the probabilities with the evidence added to their log-odds.
+
+    Args:
+        probabilities: ``(samples, classes)`` in [0, 1], finite.
+        evidence: ``(samples, classes)``, finite; a row of zeros leaves its sample as it is, to the bit.
+        exclusive: whether the classes exclude each other, so that a sample's add up to 1.
+
+    Returns:
+        float32 ``(samples, classes)`` in [0, 1].
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import add_evidence
+        >>> add_evidence(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]]).log1p(), exclusive=True)
+        tensor([[0.6667, 0.3333]])
+    """
+    _refuse_unlike(probabilities, evidence)
+    said, evidence = probabilities.float(), evidence.float()
+    shifted = _answers(_log_odds(said, exclusive) + evidence, exclusive)
+    return torch.where((evidence != 0).any(dim=1, keepdim=True), shifted, said)
+
+
+def usual_shares(labels: Tensor, *, exclusive: bool) -> Tensor:
+    """Return how common each class is among labels ``(labelled, classes)``: float64 ``(classes,)`` in (0, 1).
+
+    Half a case is added to each class (and half a sample without it), so that none is impossible or certain.
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import usual_shares
+        >>> usual_shares(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]), exclusive=False)
+        tensor([0.6250, 0.1250], dtype=torch.float64)
+    """
+    return (labels.double().sum(dim=0) + 0.5) / (len(labels) + (0.5 * labels.shape[1] if exclusive else 1))
+
+
+def group_label_evidence(
+    labels: Tensor, label_groups: Tensor, groups: Tensor, strength: float, *, exclusive: bool
+) -> Tensor:
+    """Return what the labelled images of a sample's group (a patient) say about it, as log-odds.
+
+    Of ``n`` labelled images in the group ``s`` have the class, which is usual in the share ``p`` of all labelled ones:
+    then ``(s + strength × p) / (n + strength)`` is taken for its probability.
+
+    Args:
+        labels: ``(labelled, classes)`` in [0, 1], finite, at least one row.
+        label_groups: int64 ``(labelled,)``: whose images these are.
+        groups: int64 ``(samples,)``: whose the samples are.
+        strength: above 0; how many images of the group weigh as much as all that is known of others.
+        exclusive: whether the classes exclude each other.
+
+    Returns:
+        float32 ``(samples, classes)``: 0 where the group has no labelled image.
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import group_label_evidence
+        >>> labels, whose = torch.tensor([[1.0], [0.0], [1.0], [0.0]]), torch.tensor([7, 8, 8, 8])
+        >>> group_label_evidence(labels, whose, torch.tensor([7, 8, 9]), strength=1, exclusive=False)
+        tensor([[ 1.0986],
+                [-0.5108],
+                [ 0.0000]])
+    """
+    if labels.ndim != 2 or len(labels) == 0:
+        raise ValueError(f"labels must be (labelled, classes) with at least one row, got shape {tuple(labels.shape)}")
+    if len(label_groups) != len(labels):
+        raise ValueError(f"label_groups must have {len(labels)} rows, got {len(label_groups)}")
+    if not strength > 0:
+        raise ValueError(f"strength must be above 0, got {strength}")
+    known, row, number = torch.unique(label_groups, return_inverse=True, return_counts=True)
+    having = torch.zeros(len(known), labels.shape[1], dtype=torch.float64, device=labels.device)
+    having.index_add_(0, row, labels.double())
+    usual = usual_shares(labels, exclusive=exclusive)
+    likely = (having + strength * usual) / (number[:, None] + strength)
+    evidence = (likely / usual).log() if exclusive else torch.logit(likely) - torch.logit(usual)
+    place = torch.searchsorted(known, groups).clamp(max=len(known) - 1)
+    there = (known[place] == groups)[:, None]
+    return torch.where(there, evidence[place], torch.zeros_like(evidence[:1])).float()
+
+
+def share_answers(probabilities: Tensor, groups: Tensor, weight: float, *, exclusive: bool) -> Tensor:
+    """Return each answer mixed with the mean of its group's answers, in log-odds.
+
+    Args:
+        probabilities: ``(samples, classes)`` in [0, 1], finite.
+        groups: int64 ``(samples,)``: whose images these are.
+        weight: in [0, 1]; 0 leaves all as they are, 1 gives a group's images one answer.
+        exclusive: whether the classes exclude each other.
+
+    Returns:
+        float32 ``(samples, classes)`` in [0, 1]; a group of one image keeps its answer to the bit.
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import share_answers
+        >>> share_answers(torch.tensor([[0.2], [0.8], [0.6]]), torch.tensor([1, 1, 2]), 1.0, exclusive=False)
+        tensor([[0.5000],
+                [0.5000],
+                [0.6000]])
+    """
+    if len(groups) != len(probabilities):
+        raise ValueError(f"groups must have {len(probabilities)} rows, got {len(groups)}")
+    if not 0 <= weight <= 1:
+        raise ValueError(f"weight must be in [0, 1], got {weight}")
+    said = probabilities.float()
+    if weight == 0 or len(said) == 0:
+        return said
+    _, row, number = torch.unique(groups, return_inverse=True, return_counts=True)
+    own = _log_odds(said, exclusive).double()
+    sums = torch.zeros(len(number), said.shape[1], dtype=torch.float64, device=said.device).index_add_(0, row, own)
+    mean = (sums / number[:, None])[row]
+    mixed = _answers(((1 - weight) * own + weight * mean).float(), exclusive)
+    return torch.where((number[row] > 1)[:, None], mixed, said)
+
+
+def _log_odds(probabilities: Tensor, exclusive: bool) -> Tensor:
+    inside = probabilities.clamp(_LEAST, 1 - _LEAST)
+    return inside.log() if exclusive else torch.logit(inside)
+
+
+def _answers(log_odds: Tensor, exclusive: bool) -> Tensor:
+    return torch.softmax(log_odds, dim=1) if exclusive else torch.sigmoid(log_odds)
+
+
+def _refuse_unlike(probabilities: Tensor, evidence: Tensor) -> None:
+    if probabilities.ndim != 2 or probabilities.shape != evidence.shape:
+        raise ValueError(
+            f"evidence must be of the probabilities' shape, {tuple(probabilities.shape)}, got {tuple(evidence.shape)}"
+        )
