@@ -51,6 +51,6 @@ def seen_groups(folder: RunFolder, manifest: Manifest, judged: pd.DataFrame, par
 
 def _parts_in_training(folder: RunFolder, manifest: Manifest) -> "pd.Series[str]":
     """The part that each row's image had when the run was trained; missing where the run did not open it."""
-    split = pd.read_csv(folder.path / "split.csv", dtype={"image": str, "role": str}, keep_default_na=False)
+    split = folder.split()
     part = dict(zip(split["image"], split["role"].map(_PART), strict=True))
     return manifest.table["image"].astype(str).map(part)
