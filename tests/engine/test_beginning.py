@@ -18,12 +18,15 @@ from PIL import Image
 from tests.engine.crews import in_crew
 
 import acpl
+from acpl.config import Config
 from acpl.data.store import ImageStore
 from acpl.engine import beginning
 from acpl.engine.beginning import FILE, SAME, Beginning
 from acpl.engine.monitor import Quiet
+from acpl.engine.roles import draw_split
 from acpl.engine.run_folder import ElsewhereFolder, RunFolder
 from acpl.engine.stopping import Stopped
+from acpl.engine.training import source_of
 
 SETTINGS = {"data": "labels.csv", "cache": "cache", "backbone": "small", "weights": "none", "size": 32,
             "batch_size": 4, "method": "supervised", "warmup_epochs": 2, "stages": 0, "fraction": 0.5,
@@ -280,3 +283,52 @@ def test_several_processes_are_refused_with_one_sentence_or_go_on(here: Path) ->
     Path("labels.csv").write_bytes(whole)
     assert in_crew(2, resumed, here) == ["done", "done"]
     assert (RUN / "model.safetensors").exists()
+
+
+def found_beside(**settings: Any) -> tuple[Beginning, pd.DataFrame]:
+    """What a run with these settings would begin with now."""
+    config = Config.parse(SETTINGS | settings)
+    dataset = source_of(config).open(("train", "validation"))
+    split = draw_split(dataset.manifest, config)
+    return Beginning.of(config, dataset, split), split
+
+
+def test_what_is_used_beside_the_images_is_compared_by_what_it_says(here: Path) -> None:
+    def describe(table: pd.DataFrame) -> None:
+        table["age"] = [str(30 + number) for number in range(24)]
+        table["sex"] = ["f", "m"] * 12
+
+    edit(describe)
+    settings = {"clinical": "age,sex", "group_answers": 1.0}
+    began, before = found_beside(**settings)
+    assert set(began.beside) == {"age", "sex", "group"}
+    assert set(found_beside()[0].beside) == set()
+    assert set(found_beside(group_labels=2)[0].beside) == {"group"}
+
+    def said() -> str:
+        now, split = found_beside(**settings)
+        try:
+            began.refuse_other_data(now, before, split)
+        except acpl.UserError as error:
+            return str(error).split(" began: ")[1].split(";")[0]
+        return "the same"
+
+    def write_otherwise(table: pd.DataFrame) -> None:
+        table["age"] += ".0"
+        table["sex"] = table["sex"].str.upper()
+        table["patient"] += " again"
+        table.loc[table["split"] == "test", ["age", "sex"]] = ["unknown", "x"]
+
+    edit(write_otherwise)
+    assert said() == "the same"
+    edit(lambda table: table.assign(age=table["age"].replace("33.0", "34.0")))
+    assert said() == "its column 'age' says something else"
+    edit(lambda table: table.assign(patient=table["patient"].replace("p3 again", "p4 again")))
+    assert said() == "its columns 'age', 'group' say something else"
+
+
+def test_a_beginning_that_knows_of_no_columns_beside_the_images_is_gone_on_with(here: Path) -> None:
+    kept = json.loads((RUN / FILE).read_text())
+    assert kept.pop("beside") == {}
+    (RUN / FILE).write_text(json.dumps(kept))
+    acpl.train(resume=RUN)

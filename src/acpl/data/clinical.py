@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from acpl.data.label_cells import is_blank
+from acpl.data.label_cells import UNSURE, is_blank
 from acpl.errors import UserError
 from acpl.settings import unknown
 
@@ -17,6 +17,12 @@ MOST_WORDS = 100
 FARTHEST = 3.0
 """Standard deviations from the mean beyond which a number counts as if it were there: an age of 999 is a slip."""
 _OWN = ("image", "group", "part", "role")
+_LARGEST = 1e100  # beyond it, squares and their sums are no numbers any more
+_FAR_OUT = 3.0  # times the distance of the quartiles, from the nearer one
+_CONSTANT = 1e-9  # a spread that is less than this share of the numbers is what rounding leaves
+
+Numbers = npt.NDArray[np.float64]
+Words = npt.NDArray[np.object_]
 
 
 @dataclass(frozen=True)
@@ -29,17 +35,20 @@ class ClinicalColumn:
     words: tuple[str, ...] | None = None
     """None: it holds numbers."""
 
-    def numbers(self, cells: "pd.Series[Any]") -> npt.NDArray[np.float64]:
+    def read(self, cells: "pd.Series[Any]") -> Numbers | Words:
+        """(rows,): what each cell says, however it is written; NaN or '' where nothing."""
+        return _words(cells) if self.words is not None else _numbers(cells)
+
+    def numbers(self, cells: "pd.Series[Any]") -> Numbers:
         """(rows, places); a word that was never seen, or no number where one should be, counts as blank."""
+        said = self.read(cells)
         if self.words is None:
-            values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
-            blank = ~np.isfinite(values)
-            scaled = np.clip((np.where(blank, self.mean, values) - self.mean) / self.spread, -FARTHEST, FARTHEST)
+            blank = np.isnan(said.astype(np.float64))
+            scaled = np.clip((np.where(blank, self.mean, said) - self.mean) / self.spread, -FARTHEST, FARTHEST)
             square = np.where(blank, 0.0, scaled**2 - 1)
-            return np.stack([scaled, square, blank.astype(np.float64)], axis=1)
-        said = _words(cells)
-        places = [(said == word).astype(np.float64) for word in self.words]
-        return np.stack([*places, 1 - np.sum(places, axis=0)], axis=1)
+            return np.stack([scaled, square, blank], axis=1).astype(np.float64)
+        places = said[:, None] == np.array(self.words, dtype=object)[None]
+        return np.concatenate([places, ~places.any(axis=1, keepdims=True)], axis=1).astype(np.float64)
 
     def as_json(self) -> dict[str, Any]:
         """For a model's card."""
@@ -58,14 +67,10 @@ def find_clinical(table: pd.DataFrame, names: Sequence[str]) -> list[ClinicalCol
         if name not in table.columns or name in _OWN:
             raise unknown("clinical column", name, [str(other) for other in table.columns if other not in _OWN])
         cells = table[name]
-        if pd.api.types.is_numeric_dtype(cells):
-            values = cells.to_numpy(dtype=np.float64)
-            known = values[np.isfinite(values)]
-            spread = float(known.std()) if len(known) else 0.0
-            found.append(ClinicalColumn(name, float(known.mean()) if len(known) else 0.0, spread or 1.0))
+        if _holds_numbers(cells):
+            found.append(ClinicalColumn(name, *_mean_and_spread(_numbers(cells))))
             continue
-        said = _words(cells)
-        words = sorted(set(said) - {""})
+        words = _different(cells)
         if len(words) > MOST_WORDS:
             raise UserError(
                 f"clinical column '{name}' holds {len(words):,} different words, as names or texts do; "
@@ -75,7 +80,7 @@ def find_clinical(table: pd.DataFrame, names: Sequence[str]) -> list[ClinicalCol
     return found
 
 
-def clinical_numbers(table: pd.DataFrame, columns: Sequence[ClinicalColumn]) -> npt.NDArray[np.float64]:
+def clinical_numbers(table: pd.DataFrame, columns: Sequence[ClinicalColumn]) -> Numbers:
     """(rows, numbers) of a table that has these columns; a UserError names one that it lacks."""
     for column in columns:
         if column.name not in table.columns:
@@ -85,7 +90,47 @@ def clinical_numbers(table: pd.DataFrame, columns: Sequence[ClinicalColumn]) -> 
     return np.concatenate([column.numbers(table[column.name]) for column in columns], axis=1)
 
 
-def _words(cells: "pd.Series[Any]") -> npt.NDArray[np.object_]:
-    """Words as they are compared: in lower case, without the space around them; a blank is ''."""
-    text = cells.astype(object).where(cells.notna(), "").astype(str).str.strip()
-    return np.where(is_blank(text), "", text.str.lower()).astype(object)
+def _holds_numbers(cells: "pd.Series[Any]") -> bool:
+    """Whether it is numbers, as numbers or as text; a word for not knowing among them makes it no column of words."""
+    if pd.api.types.is_numeric_dtype(cells):
+        return not pd.api.types.is_bool_dtype(cells)
+    words = _different(cells)
+    strange = {
+        word for word, value in zip(words, _numbers(pd.Series(words, dtype=str)), strict=True) if np.isnan(value)
+    }
+    return not words or (len(strange) < len(words) and strange <= UNSURE)
+
+
+def _mean_and_spread(values: Numbers) -> tuple[float, float]:
+    """Of the numbers that are there, without those far out, which may be slips and would make all others alike."""
+    known = values[~np.isnan(values)]
+    if len(known) == 0:
+        return 0.0, 1.0
+    low, high = np.quantile(known, (0.25, 0.75))
+    reach = _FAR_OUT * (high - low)
+    if reach > 0:
+        known = known[(known >= low - reach) & (known <= high + reach)]
+    spread = float(known.std())
+    return float(known.mean()), spread if spread > _CONSTANT * float(np.abs(known).max()) else 1.0
+
+
+def _numbers(cells: "pd.Series[Any]") -> Numbers:
+    """NaN where there is none."""
+    values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(np.abs(values) < _LARGEST, values, np.nan)
+
+
+def _words(cells: "pd.Series[Any]") -> Words:
+    """Words as they are compared: in lower case, without the space around them; a blank is ''.
+
+    A number is written in one way, so that site 3 is the same in a table whose other sites are no numbers.
+    """
+    codes, different = pd.factorize(cells.astype(object).where(cells.notna(), "").astype(str))
+    text = pd.Series(different, dtype=str).str.strip().str.lower()
+    values = _numbers(text)
+    plain = [word if np.isnan(value) else f"{value:.15g}" for word, value in zip(text, values, strict=True)]
+    return np.where(is_blank(text), "", np.array(plain, dtype=object))[codes].astype(object)
+
+
+def _different(cells: "pd.Series[Any]") -> list[str]:
+    return sorted(set(_words(cells)) - {""})

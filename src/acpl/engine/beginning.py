@@ -4,7 +4,7 @@ import base64
 import hashlib
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from acpl.config import Config
+from acpl.data.clinical import find_clinical
 from acpl.data.manifest import Labels
 from acpl.data.sources import Dataset
 from acpl.data.store import ImageStore
@@ -47,6 +48,8 @@ class Beginning:
     channels: int
     pictures: dict[str, str]
     """Some images as training sees them, very small, by id."""
+    beside: dict[str, str] = field(default_factory=dict)
+    """A checksum of each column that is used beside the images, by name; a run of an older version has none."""
 
     @classmethod
     def of(cls, config: Config, dataset: Dataset, split: pd.DataFrame) -> "Beginning":
@@ -62,6 +65,7 @@ class Beginning:
             labels=_packed(_marks(labels)),
             channels=dataset.images.channels,
             pictures=_pictures(dataset.images, manifest.ids),
+            beside=_beside(manifest.table, config),
         )
 
     @classmethod
@@ -74,6 +78,7 @@ class Beginning:
             kept = cls(**found)
             Config.parse(kept.settings)
             _unpacked(kept.labels)
+            dict(kept.beside)
         except (TypeError, ValueError, zlib.error, UserError):  # a field too many or few, or what is no such field
             raise UserError(
                 f"{folder.path / FILE} is damaged: it does not say what the run began with; "
@@ -101,6 +106,7 @@ class Beginning:
             _other_classes(self, now)
             or (_other_rows(before, split) if self.rows != now.rows else None)
             or _other_labels(self, now, split)
+            or _other_beside(self, now)
             or _other_pictures(self, now, split)
         )
         if changed is not None:
@@ -161,6 +167,17 @@ def _other_labels(then: Beginning, now: Beginning, split: pd.DataFrame) -> str |
     return f"{said}, {split['image'].iloc[int(rows[0])]} among them"
 
 
+def _other_beside(then: Beginning, now: Beginning) -> str | None:
+    others = [name for name, cells in then.beside.items() if now.beside.get(name) != cells]
+    if not others:
+        return None
+    return (
+        f"its column {_listed(others)} says something else"
+        if len(others) == 1
+        else f"its columns {_listed(others)} say something else"
+    )
+
+
 def _other_pictures(then: Beginning, now: Beginning, split: pd.DataFrame) -> str | None:
     if then.channels != now.channels:
         return f"its images had {then.channels} channels and have {now.channels} now"
@@ -176,6 +193,15 @@ def _other_pictures(then: Beginning, now: Beginning, split: pd.DataFrame) -> str
 def _alike(one: str, other: str) -> bool:
     first, second = (np.frombuffer(base64.b64decode(picture), dtype=np.uint8).astype(int) for picture in (one, other))
     return first.shape == second.shape and int(np.abs(first - second).max(initial=0)) <= SAME
+
+
+def _beside(table: pd.DataFrame, config: Config) -> dict[str, str]:
+    """By what the cells say to training, however they are written."""
+    columns = find_clinical(table[(table["part"] == "train").to_numpy()], config.clinical)
+    said: dict[str, list[Any]] = {column.name: column.read(table[column.name]).tolist() for column in columns}
+    if config.group_labels is not None or config.group_answers > 0:
+        said["group"] = pd.factorize(table["group"].to_numpy(dtype=object))[0].tolist()
+    return {name: _checksum(repr(cells).encode()) for name, cells in said.items()}
 
 
 def _pictures(images: ImageStore, ids: npt.NDArray[np.int64]) -> dict[str, str]:

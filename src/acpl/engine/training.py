@@ -179,6 +179,8 @@ def _train(
     reported = len(dataset.manifest.classes)
 
     split = draw_split(manifest, config)
+    roles = split["role"].to_numpy(dtype=object)
+    clinical = Clinical.learnt(config.clinical, manifest, roles == "labelled") if config.clinical else None
     now = Beginning.of(config, dataset, split) if processes.rank == 0 else None
     began = Beginning.kept_in(folder)
     _refuse_other_data(began, now, folder, split, processes)
@@ -191,8 +193,6 @@ def _train(
     validation = (split["role"] == "validation").to_numpy() & dataset.manifest.known
     rule = threshold_rule(config.threshold, manifest.task, int(validation.sum()))
 
-    roles = split["role"].to_numpy(dtype=object)
-    clinical = Clinical.learnt(config.clinical, manifest, roles == "labelled") if config.clinical else None
     expected = expected_statistics(config.backbone, config.weights, dataset.images.channels)
     mean, std = expected if expected is not None else dataset.images.statistics()
     card = ModelCard(
