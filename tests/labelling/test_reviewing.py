@@ -1,6 +1,7 @@
 """Queue, decisions and the table of labels, without a server."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -177,25 +178,35 @@ def drawn(file_data: Path, tmp_path: Path) -> Path:
     return acpl.train(data=str(tmp_path / "labels.csv"), **places, backbone="small", weights="none", **QUICK)
 
 
-def test_parts_that_are_drawn_anew_are_not_judged_or_reviewed_by(drawn: Path) -> None:
+def test_parts_that_are_drawn_anew_are_not_judged_reviewed_suggested_from_or_joined_by(drawn: Path) -> None:
     """Labels that are added since move images from train to test: what was trained on would be judged."""
     acpl.evaluate(drawn, resamples=5)
+    other = shutil.copytree(drawn, drawn.with_name("other"))
+    joined = drawn.with_name("joined")
+
+    def join(run: Path) -> None:
+        acpl.join([run, other], out=joined)
+
     whole = (drawn / "evaluation.json").read_bytes()
     source = drawn.parent / "labels.csv"
     table = pd.read_csv(source, dtype=str, keep_default_na=False)
     blank = table.index[table["Mass"] == ""]
     table.loc[blank, ["Mass", HOSTILE]] = ["1", "0"]
     table.to_csv(source, index=False)
-    for call in (acpl.evaluate, acpl.review):
+    for call in (acpl.evaluate, acpl.review, acpl.suggest, join):
         with pytest.raises(acpl.UserError, match=r"has changed since .* was trained: .* among them"):
             call(drawn)
     assert (drawn / "evaluation.json").read_bytes() == whole
+    assert not list(drawn.glob("suggestions.*"))
+    assert not joined.exists()
     trained = pd.read_csv(drawn / "split.csv").set_index("image")["role"]
     parts = {"labelled": "train", "unlabelled": "train", "validation": "validation"}
     table["split"] = [parts.get(str(trained.get(name)), "test") for name in table["image"]]
     table.to_csv(source, index=False)
     acpl.evaluate(drawn, resamples=5)  # the parts are named as they were
     acpl.review(drawn).server_close()
+    acpl.suggest(drawn, budget=2)
+    join(drawn)
     assert table_of(drawn).loc[table["image"][blank[0]], "Mass"] == "1"  # a label that came after training is kept
 
 
