@@ -335,9 +335,13 @@ def none_is_left_behind() -> Iterator[None]:
 def start(*words: str, **variables: str) -> "subprocess.Popen[str]":
     command = [sys.executable, *(words if words[0] == "-m" else ("-m", "acpl", "train", *words))]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**ENVIRONMENT, **variables})  # fmt: skip
+                               env={**ENVIRONMENT, **variables}, preexec_fn=as_in_a_terminal)  # fmt: skip
     STARTED.append(process)
     return process
+
+
+def as_in_a_terminal() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever these tests were started by, such as nohup
 
 
 def has_checkpoint(out: Path, process: "subprocess.Popen[str]", more_than: int = 0) -> None:
@@ -365,13 +369,15 @@ def children(process: "subprocess.Popen[str]") -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_asked_to_stop_all_stop_with_one_checkpoint(number: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = start(*LONG, "--devices", "2", "--out", str(out))
     has_checkpoint(out, process)
     (other,) = children(process)
     process.send_signal(number)
+    if number == signal.SIGHUP:  # a terminal that is closed tells all
+        os.kill(other, number)
     printed, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert said.count("\n") == 1, said

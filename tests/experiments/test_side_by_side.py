@@ -160,18 +160,31 @@ def eventually(true: Callable[[], bool]) -> bool:
     return False
 
 
-def test_a_stop_waits_for_a_process_that_starts_even_where_another_thread_takes_the_signal() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_waits_for_a_process_that_starts_even_where_another_thread_takes_the_signal(
+    number: signal.Signals,
+) -> None:
     over, heard = threading.Event(), []
     other = threading.Thread(target=over.wait)
     other.start()
-    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("stop"))
+    before = signal.signal(number, lambda *_: heard.append("stop"))
     try:
         with _undisturbed():
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             time.sleep(0.1)
             assert not heard
         assert heard == ["stop"]
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)
         over.set()
         other.join()
+
+
+def test_a_signal_that_is_ignored_stays_so_for_a_process_that_starts() -> None:
+    """Under nohup: what handles a signal here would be the system's answer there, which ends a process."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _undisturbed():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -24,7 +24,7 @@ class _Running(NamedTuple):
 
 
 _SPAWN = get_context("spawn")  # a fork would copy the locks of torch's threads, and cannot use a GPU
-_STOPS = (signal.SIGINT, signal.SIGTERM)
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST = 2000
 """Characters of a reason: it is read when its process has ended, so it must fit into the pipe."""
 PATIENCE = 30.0
@@ -119,7 +119,8 @@ def _undisturbed() -> Iterator[None]:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     waiting: list[int] = []
     ours = threading.current_thread() is threading.main_thread()
-    handlers = {stop: signal.signal(stop, lambda number, _: waiting.append(number)) for stop in _STOPS if ours}
+    heard = [stop for stop in _STOPS if ours and signal.getsignal(stop) is not signal.SIG_IGN]  # as nohup has it
+    handlers = {stop: signal.signal(stop, lambda number, _: waiting.append(number)) for stop in heard}
     try:
         yield
     finally:
