@@ -16,6 +16,7 @@ PENALTY = 1.0
 _ITERATIONS = 100
 _PRECISION = 1e-10
 _SHORTEST = 1e-6
+_ROUNDING = 1e-12  # a sum that differs by less of itself is the same: near the minimum nothing else decides
 
 
 def fit_clinical(numbers: Tensor, labels: Tensor, *, exclusive: bool, penalty: float = PENALTY) -> Tensor:
@@ -33,6 +34,7 @@ def fit_clinical(numbers: Tensor, labels: Tensor, *, exclusive: bool, penalty: f
     Returns:
         float64 ``(numbers + 1, classes)`` on the CPU, the last row that of a constant.
     """
+    _refuse_unlike(numbers, labels, penalty)
     inputs, labels = _with_constant(numbers.cpu()), labels.double().cpu()
     usual = usual_shares(labels, exclusive=exclusive)
     start = usual.log() if exclusive else torch.logit(usual)
@@ -56,14 +58,29 @@ def clinical_evidence(numbers: Tensor, weights: Tensor, usual: Tensor, *, exclus
         exclusive: whether the classes exclude each other.
 
     Returns:
-        float64 ``(samples, classes)``.
+        float64 ``(samples, classes)`` on the numbers' device.
     """
+    if numbers.ndim != 2 or numbers.shape[1] + 1 != len(weights):
+        raise ValueError(f"numbers must be (samples, {len(weights) - 1}), got shape {tuple(numbers.shape)}")
+    weights, usual = weights.to(numbers.device), usual.to(numbers.device)
     moved = _with_constant(numbers) @ weights
     return torch.log_softmax(usual.log() + moved, dim=1) - usual.log() if exclusive else moved
 
 
 def _with_constant(numbers: Tensor) -> Tensor:
     return torch.cat([numbers.double(), numbers.new_ones(len(numbers), 1, dtype=torch.float64)], dim=1)
+
+
+def _refuse_unlike(numbers: Tensor, labels: Tensor, penalty: float) -> None:
+    if labels.ndim != 2 or len(labels) == 0:
+        raise ValueError(f"labels must be (labelled, classes) with at least one row, got shape {tuple(labels.shape)}")
+    if numbers.ndim != 2 or len(numbers) != len(labels):
+        raise ValueError(f"numbers must have {len(labels)} rows, got shape {tuple(numbers.shape)}")
+    for name, values in (("numbers", numbers), ("labels", labels)):
+        if not bool(values.isfinite().all()):
+            raise ValueError(f"{name} must be finite")
+    if not penalty > 0:
+        raise ValueError(f"penalty must be above 0, got {penalty}")
 
 
 class _Problem(NamedTuple):
@@ -114,7 +131,7 @@ class _Problem(NamedTuple):
 
     def damped(self, step: Tensor, weights: Tensor) -> float:
         """The largest of 1, 1/2, 1/4, … of the step that makes things no worse."""
-        before, length = self.value(weights), 1.0
-        while length > _SHORTEST and self.value(weights - length * step) > before:
+        most, length = self.value(weights) * (1 + _ROUNDING), 1.0
+        while length > _SHORTEST and self.value(weights - length * step) > most:
             length /= 2
         return length

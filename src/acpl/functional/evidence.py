@@ -8,7 +8,9 @@ to what the image says, which is right where the two say different things about 
 import torch
 from torch import Tensor
 
-_LEAST = 1e-7  # a probability of 0 or 1 could not be moved by any evidence
+# A probability of 0 or 1 could not be moved by any evidence; all others keep their order.
+_LEAST, _MOST = torch.finfo(torch.float32).tiny, 1 - torch.finfo(torch.float32).eps / 2
+_SURE = 1e-7  # how sure at most an image can be that is one of several: else it would speak for all of them
 
 
 def add_evidence(probabilities: Tensor, evidence: Tensor, *, exclusive: bool) -> Tensor:
@@ -16,7 +18,8 @@ def add_evidence(probabilities: Tensor, evidence: Tensor, *, exclusive: bool) ->
 
     Args:
         probabilities: ``(samples, classes)`` in [0, 1], finite.
-        evidence: ``(samples, classes)``, finite; a row of zeros leaves its sample as it is, to the bit.
+        evidence: ``(samples, classes)``, finite; a row of zeros leaves its sample as it is, to the bit, and so does a
+            zero its class where classes do not exclude each other.
         exclusive: whether the classes exclude each other, so that a sample's add up to 1.
 
     Returns:
@@ -30,8 +33,9 @@ def add_evidence(probabilities: Tensor, evidence: Tensor, *, exclusive: bool) ->
     """
     _refuse_unlike(probabilities, evidence)
     said, evidence = probabilities.float(), evidence.float()
-    shifted = _answers(_log_odds(said, exclusive) + evidence, exclusive)
-    return torch.where((evidence != 0).any(dim=1, keepdim=True), shifted, said)
+    shifted = _answers(_log_odds(said.clamp(_LEAST, _MOST), exclusive) + evidence, exclusive)
+    moved = evidence != 0
+    return torch.where(moved.any(dim=1, keepdim=True) if exclusive else moved, shifted, said)
 
 
 def usual_shares(labels: Tensor, *, exclusive: bool) -> Tensor:
@@ -85,8 +89,11 @@ def group_label_evidence(
     having = torch.zeros(len(known), labels.shape[1], dtype=torch.float64, device=labels.device)
     having.index_add_(0, row, labels.double())
     usual = usual_shares(labels, exclusive=exclusive)
-    likely = (having + strength * usual) / (number[:, None] + strength)
-    evidence = (likely / usual).log() if exclusive else torch.logit(likely) - torch.logit(usual)
+    for_it, against = having + strength * usual, number[:, None] - having + strength * (1 - usual)
+    if exclusive:
+        evidence = (for_it / (number[:, None] + strength) / usual).log()
+    else:
+        evidence = for_it.log() - against.log() - torch.logit(usual)
     place = torch.searchsorted(known, groups).clamp(max=len(known) - 1)
     there = (known[place] == groups)[:, None]
     return torch.where(there, evidence[place], torch.zeros_like(evidence[:1])).float()
@@ -112,6 +119,8 @@ def share_answers(probabilities: Tensor, groups: Tensor, weight: float, *, exclu
                 [0.5000],
                 [0.6000]])
     """
+    if probabilities.ndim != 2:
+        raise ValueError(f"probabilities must be (samples, classes), got shape {tuple(probabilities.shape)}")
     if len(groups) != len(probabilities):
         raise ValueError(f"groups must have {len(probabilities)} rows, got {len(groups)}")
     if not 0 <= weight <= 1:
@@ -120,16 +129,18 @@ def share_answers(probabilities: Tensor, groups: Tensor, weight: float, *, exclu
     if weight == 0 or len(said) == 0:
         return said
     _, row, number = torch.unique(groups, return_inverse=True, return_counts=True)
-    own = _log_odds(said, exclusive).double()
+    own = _log_odds(said.clamp(_SURE, 1 - _SURE), exclusive).double()
     sums = torch.zeros(len(number), said.shape[1], dtype=torch.float64, device=said.device).index_add_(0, row, own)
-    mean = (sums / number[:, None])[row]
-    mixed = _answers(((1 - weight) * own + weight * mean).float(), exclusive)
+    mean = sums / number[:, None]
+    if weight == 1:  # one answer a group, and not one an image: those could differ in their last bit
+        mixed = _answers(mean.float(), exclusive)[row]
+    else:
+        mixed = _answers(((1 - weight) * own + weight * mean[row]).float(), exclusive)
     return torch.where((number[row] > 1)[:, None], mixed, said)
 
 
 def _log_odds(probabilities: Tensor, exclusive: bool) -> Tensor:
-    inside = probabilities.clamp(_LEAST, 1 - _LEAST)
-    return inside.log() if exclusive else torch.logit(inside)
+    return probabilities.log() if exclusive else torch.logit(probabilities)
 
 
 def _answers(log_odds: Tensor, exclusive: bool) -> Tensor:
