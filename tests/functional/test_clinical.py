@@ -169,12 +169,14 @@ def test_a_full_step_that_would_overshoot_is_shortened(exclusive: bool, seed: in
 
 @KINDS
 def test_a_fit_ends_when_nothing_but_rounding_is_left(exclusive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = []
+    steps: list[int] = []
     newton = clinical._Problem.newton
     monkeypatch.setattr(clinical._Problem, "newton", lambda *given_: steps.append(1) or newton(*given_))
-    numbers = torch.linspace(-3, 3, 50, dtype=torch.float64)[:, None].expand(-1, 3)
-    fit_clinical(numbers, torch.cat([numbers[:, :1] > 0, numbers[:, :1] < 0], dim=1), exclusive=exclusive)
-    assert len(steps) < 20
+    for seed in range(8):
+        for rows in (300, 1000):
+            steps.clear()
+            fit_clinical(*patients(rows, rows // 100 + 2, 3, seed, exclusive=exclusive), exclusive=exclusive)
+            assert len(steps) <= 12
 
 
 @KINDS
