@@ -54,35 +54,43 @@ class Judged:
 
 def judge(predictions: Path, resamples: int) -> Judged:
     """All measures of a run from its predictions alone."""
-    said = _Said.read(predictions)
-    truth, score, called = (said.values(kind) for kind in ("truth", "probability", "decision"))
+    said = Said.read(predictions)
+    figures = figures_of(said, said.values("probability"), said.values("decision"), resamples)
+    return Judged(tuple(map(str, said.table.index)), said.classes, figures)
+
+
+def figures_of(said: "Said", score: Floats, called: Floats, resamples: int) -> dict[str, Resampled]:
+    """All measures of these probabilities and decisions, (images, classes) each, on the images of ``said``."""
+    truth = said.values("truth")
     statistic = together(ranking_figures(truth, score), decision_figures(truth, called.astype(bool)))
     found = resample(statistic, len(truth), said.groups, resamples=resamples)
-    return Judged(tuple(map(str, said.table.index)), said.classes, {name: found[name] for name in MEASURES})
+    return {name: found[name] for name in MEASURES}
 
 
 def judge_together(predictions: Sequence[Path], resamples: int) -> Resampled:
     """The AUC of the mean of several runs' answers, as of one model of so many networks."""
-    said = [_Said.read(file) for file in predictions]
+    said = [Said.read(file) for file in predictions]
     score = np.mean([one.values("probability") for one in said], axis=0)
     statistic = ranking_figures(said[0].values("truth"), score)
     return resample(statistic, len(score), said[0].groups, resamples=resamples)["auroc"]
 
 
-class _Said(NamedTuple):
+class Said(NamedTuple):
     """What a run said of the test part, in the order of the images' names."""
 
     table: pd.DataFrame
     classes: tuple[str, ...]
 
     @classmethod
-    def read(cls, predictions: Path) -> "_Said":
+    def read(cls, predictions: Path) -> "Said":
+        """From a run's predictions."""
         # As text: pandas' own reading of numbers may be off in the last digit.
         table = pd.read_csv(predictions, dtype=str, keep_default_na=False).set_index("image").sort_index()
         return cls(table, tuple(name.removeprefix("truth.") for name in table.columns if name.startswith("truth.")))
 
     @property
     def groups(self) -> npt.NDArray[np.object_]:
+        """Each image's patient or lesion."""
         return self.table["group"].to_numpy(dtype=object)
 
     def values(self, kind: str) -> Floats:

@@ -13,6 +13,7 @@ NAMES = {
     "figure-examples": "selected images with their pseudo-labels, green where right, red where wrong",
     "departures": "each departure of the published code alone, and what choosing on the test part is worth",
     "trust": "how well model, neighbours and both rank unlabelled images of low, medium and high information",
+    "beside": "each method's answers with what is known beside the image: the patient's data, the group's images",
     "beyond": "what goes beyond the paper: each setting of acpl-plus alone, against acpl",
 }
-"""What ``acpl reproduce`` can make, with a line each; the last two are not in the paper."""
+"""What ``acpl reproduce`` can make, with a line each; the last three are not in the paper."""

@@ -117,7 +117,7 @@ def _request(
     chosen = algorithms.names() if chosen == ["all"] else list(dict.fromkeys(chosen))
     for method in chosen:
         algorithms.find(method)
-    one = study.name.startswith("figure") or study.name in ("table2", "trust")
+    one = study.name.startswith("figure") or study.name in ("table2", "trust", "beside")
     shares = tuple(dict.fromkeys(fractions or study.fractions))
     if one and len(shares) > 1:
         raise UserError(f"{study.name} shows one fraction, but {len(shares)} were named")

@@ -1,5 +1,6 @@
 """The tables and figures as declarations: which arms, on what, compared with what."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 from acpl import algorithms
 from acpl.config import Config
 from acpl.experiments.reproduce.gathered import Study
+from acpl.experiments.reproduce.known_beside import ALONE, beside_table
+from acpl.experiments.reproduce.known_beside import OFF as OFF_BESIDE
 from acpl.experiments.reproduce.plan import SCHEDULE, Arm, Ground, Planned, Request
 from acpl.experiments.reproduce.pool_figures import balance_figure, examples_figure, k_figure, size_figure
 from acpl.experiments.reproduce.scores import CEILING, FLOOR, class_table, methods_table, score_table, sets_table
@@ -42,6 +45,13 @@ def methods_and_ceiling(request: Request, ground: Ground, fraction: float) -> li
 def methods_alone(request: Request, ground: Ground, fraction: float) -> list[Arm]:
     """Supervised training and every method."""
     return [Arm(name, name) for name in dict.fromkeys([FLOOR, *request.methods])]
+
+
+def images_alone(request: Request, ground: Ground, fraction: float) -> list[Arm]:
+    """The runs of table3 (and table1), which know nothing beside the image."""
+    return [
+        replace(arm, settings={**arm.settings, **OFF_BESIDE}) for arm in methods_and_ceiling(request, ground, fraction)
+    ]
 
 
 def information(request: Request, ground: Ground, fraction: float) -> list[Arm]:
@@ -223,6 +233,17 @@ STUDIES = {
             prepare=snapshots,
         ),
         Study("trust", CHEST, (0.02,), acpl_alone, trust_table, reference=POOL),
+        Study(
+            "beside",
+            LESIONS,
+            (0.2,),
+            images_alone,
+            beside_table,
+            reference=ALONE,
+            beside=(CEILING,),
+            methods=_ALL,
+            settings={"threshold": 0.18},
+        ),
         Study("beyond", LESIONS, (0.2,), beyond, partial(score_table, reference="acpl"), reference="acpl"),
     )
 }
