@@ -3,8 +3,11 @@
 import base64
 import importlib.util
 import json
+import shutil
+import sys
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from tests.conftest import TINY
 import acpl
 from acpl.data.sources.phantoms import PhantomSource
 from acpl.data.store import ImageStore
-from acpl.engine.feature_sample import SAMPLE, FeatureSample, principal_components
+from acpl.engine.feature_sample import SAMPLE, FeatureSample, NoMap, principal_components
 from acpl.engine.judged_figures import (
     confusion_counts,
     describing_columns,
@@ -26,11 +29,12 @@ from acpl.engine.judged_figures import (
     worst_mistakes,
     wrong_company,
 )
+from acpl.engine.monitor import Quiet
 from acpl.engine.pictures import SIDE, thumbnails
-from acpl.engine.reporting import gather_again, keep
+from acpl.engine.reporting import gather_again, keep, keep_features
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.selection_cards import CARDS, within_limit
-from acpl.engine.selection_figures import selection_figures
+from acpl.engine.selection_figures import _two_dimensions, selection_figures
 from acpl.report import write_report
 
 
@@ -280,3 +284,128 @@ def test_the_page_stays_small_whatever_the_pool_holds(tmp_path: Path) -> None:
     assert len(found["cards"]) == CARDS  # as many as a page may have
     keep(folder, "selection.json", {"found": found})
     assert write_report(folder.path).stat().st_size < 15e6
+
+
+class Damages(Quiet):
+    """Writes junk over files of the run when its last stage begins, and remembers what is said."""
+
+    def __init__(self, run: Path, *names: str) -> None:
+        self.run, self.names = run, names
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def begin(self, stage: str, steps: int, done: int = 0) -> None:
+        if stage == "stage 2":
+            for name in self.names:
+                assert (self.run / name).exists()
+                (self.run / name).write_bytes(b"junk")
+
+
+def test_files_that_are_damaged_while_it_trains_cost_their_part_of_the_report_and_no_model(
+    chest_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    files = ("stages/01.parquet", "report/features-02.parquet", "warm-up.safetensors")
+    monitor = Damages(run, *files)
+    acpl.train(out=run, data="phantom-chest", monitor=monitor, **TINY)
+    said = [line for line in monitor.said if line.startswith(("left out", "put aside"))]
+    table, features, weights = (f"{run / name} is damaged: " for name in files)
+    assert [line.partition("damaged: ")[0] + "damaged: " for line in said] == [
+        f"put aside: {weights}",
+        f"left out of the report: {table}",
+        f"left out of the report: {features}",
+    ]
+    found = gathered(run, "selection.json")
+    assert [shown["stage"] for shown in found["stages"]] == [2]
+    assert found["stages"][0]["map"] is None
+    assert found["stages"][0]["density"] == gathered(chest_run, "selection.json")["stages"][1]["density"]
+    page = (run / "report.html").read_text()
+    for start in (table, features):
+        assert f"Left out of this page: {start}" in page
+    assert not (run / "warm-up.safetensors").exists()
+    assert (run / "warm-up.broken").read_bytes() == b"junk"
+    assert RunFolder(run).card().snapshot_thresholds == {}
+    assert "snapshots" not in acpl.evaluate(run, resamples=5)
+
+
+def test_a_report_of_damaged_files_is_gathered_again_as_far_as_it_can_be(chest_run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(chest_run, tmp_path / "run"))
+    whole = (run / "report" / "selection.json").read_bytes()
+    for damage in (b'{"found":', b"[]", b"\xff"):
+        (run / "report" / "selection.json").write_bytes(damage)
+        assert gather_again(run) is None
+        assert (run / "report" / "selection.json").read_bytes() == whole
+    (run / "stages" / "02.parquet").write_bytes(b"junk")
+    (run / "report" / "selection.json").unlink()
+    page = acpl.make_report(run).read_text()
+    assert f"Left out of this page: {run / 'stages' / '02.parquet'} is damaged: " in page
+    assert [shown["stage"] for shown in gathered(run, "selection.json")["stages"]] == [1]
+
+
+def test_a_stage_s_table_that_is_damaged_is_named_where_it_is_needed(chest_run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(chest_run, tmp_path / "run"))
+    assert RunFolder(run).stage_numbers() == [1, 2]
+    (run / "stages" / "01.parquet").write_bytes(b"junk")
+    (run / "stages" / "notes.parquet").write_bytes(b"of a person")
+    assert RunFolder(run).stage_numbers() == [1, 2]
+    with pytest.raises(acpl.UserError, match=r"stages/01\.parquet is damaged: "):
+        acpl.review(run)
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        (torch.rand(2, 8), "2 images with 8 features are too few"),
+        (torch.rand(9, 1), "9 images with 1 features are too few"),
+        (torch.full((9, 8), torch.nan), "some features are no numbers"),
+    ],
+)
+def test_a_map_that_cannot_be_drawn_says_why(features: torch.Tensor, reason: str, tmp_path: Path) -> None:
+    seen = FeatureSample()
+    seen.note(torch.arange(len(features)), features)
+    with pytest.raises(NoMap, match=reason):
+        seen.table()
+    assert keep_features(RunFolder(tmp_path), 3, seen) == f"no map of the features before stage 3: {reason}"
+    assert not (tmp_path / "report").exists()
+    assert keep_features(RunFolder(tmp_path), 3, FeatureSample()) is None  # nothing was looked at
+
+
+def unconverged(features: torch.Tensor, components: int = 2) -> torch.Tensor:
+    raise torch.linalg.LinAlgError("the algorithm failed to converge")
+
+
+def test_training_goes_on_without_a_map_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acpl.engine.feature_sample.principal_components", unconverged)
+    run = tmp_path / "run"
+    monitor = Damages(run)
+    acpl.train(out=run, data="phantom-chest", monitor=monitor, **{**TINY, "stages": 1})
+    sentence = "no map of the features before stage 1: the directions that vary most were not found"
+    assert sentence in monitor.said
+    assert not list((run / "report").glob("features-*"))
+    assert (run / "model.safetensors").exists()
+    assert f"Left out of this page: {sentence}" in (run / "report.html").read_text()
+
+
+def test_a_map_that_umap_cannot_draw_is_drawn_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost:
+        def __init__(self, random_state: int) -> None: ...
+
+        def fit_transform(self, components: np.ndarray) -> np.ndarray:
+            return np.full((len(components), 2), np.nan)
+
+    class Refuses(Lost):
+        def fit_transform(self, components: np.ndarray) -> np.ndarray:
+            raise TypeError("k must be less than the number of samples")
+
+    class Finds(Lost):
+        def fit_transform(self, components: np.ndarray) -> np.ndarray:
+            return components[:, :2] + 1
+
+    components = np.random.default_rng(0).random((6, 4))
+    for kind, how, added in ((Lost, "PCA", 0), (Refuses, "PCA", 0), (Finds, "UMAP", 1)):
+        monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=kind))
+        name, places = _two_dimensions(components)
+        assert name == how
+        assert np.array_equal(places, components[:, :2] + added)

@@ -307,3 +307,34 @@ def test_two_pages_of_one_run_are_the_same(chest_run: Path, tmp_path: Path) -> N
     run = copied(chest_run, tmp_path / "run")
     first = write_report(run).read_bytes()
     assert write_report(run).read_bytes() == first
+
+
+@pytest.mark.parametrize("damage", ['{"cut', "[1, 2]"])
+def test_files_of_the_report_that_are_damaged_are_named_on_the_page_and_done_without(
+    chest_run: Path, tmp_path: Path, damage: str
+) -> None:
+    run = copied(chest_run, tmp_path / "run")
+    names = ("judged.json", "selection.json", "made.json")
+    for name in names:
+        (run / "report" / name).write_text(damage)
+    page = write_report(run).read_text()
+    for name in names:
+        assert f"Left out of this page: {run / 'report' / name} is damaged: " in page
+    mean = json.loads((run / "evaluation.json").read_text())["auroc"]["mean"]
+    assert f"{mean:.4f}" in page
+    (run / "evaluation.json").write_text(damage)  # what the page is about is another matter
+    with pytest.raises(acpl.UserError, match=r"evaluation\.json is damaged"):
+        write_report(run)
+
+
+def test_what_was_left_out_shows_as_text(chest_run: Path, tmp_path: Path) -> None:
+    run = copied(chest_run, tmp_path / "run")
+    found = json.loads((run / "report" / "selection.json").read_text())
+    (run / "report" / "selection.json").write_text(json.dumps(found | {"left_out": ["<b>stages</b> is damaged"]}))
+    page = write_report(run).read_text()
+    assert "Left out of this page: &lt;b&gt;stages&lt;/b&gt; is damaged" in page
+
+
+def test_a_whole_run_leaves_nothing_out(chest_run: Path) -> None:
+    assert read_run(chest_run).left_out == []
+    assert "Left out of this page" not in (chest_run / "report.html").read_text()

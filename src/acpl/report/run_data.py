@@ -38,7 +38,7 @@ class RunData:
     selection: Json | None
     made: Json
     left_out: list[str]
-    """What the page does without, for its file is damaged, one sentence each."""
+    """What the page does without, for it could not be made or its file is damaged, one sentence each."""
 
     @property
     def steps(self) -> int:
@@ -90,7 +90,11 @@ def read_run(run: Path, part: str | None = None) -> RunData:
         judged=judged,
         selection=(selection or {}).get("found"),
         made=made or {},
-        left_out=[*left_out, *map(str, (selection or {}).get("left_out", []))],
+        left_out=[
+            *(str(event.get("sentence", "")) for event in events if event["event"] == "left_out"),
+            *left_out,
+            *map(str, (selection or {}).get("left_out", [])),
+        ],
     )
 
 
