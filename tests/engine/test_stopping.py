@@ -33,13 +33,18 @@ from acpl.errors import SaidElsewhereError
 QUICK = {**SMALLEST, "data": "phantom-chest", "method": "supervised", "stages": 0, "fraction": 0.3}
 
 
+def unanswered(number: int, frame: object) -> None:
+    """In the place of the system's answer, which would end these tests."""
+    raise AssertionError(f"nobody has answered {signal.Signals(number).name}")
+
+
 @pytest.fixture(autouse=True)
 def as_in_a_terminal() -> Iterator[None]:
     """No signal is ignored, as SIGHUP is under nohup and SIGINT in a background job; all as before afterwards."""
     before = {number: signal.getsignal(number) for number in ASKING}
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, unanswered)
+    signal.signal(signal.SIGHUP, unanswered)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -139,7 +144,7 @@ def test_signals_are_the_main_threads(tmp_path: Path) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [signal.SIG_DFL]
+    assert found == [unanswered]
 
 
 def test_a_handler_that_python_did_not_set_is_followed_by_the_systems(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +176,7 @@ def test_processes_beside_the_first_leave_the_terminals_signals_to_it(monkeypatc
 
     def refuse(crew: Crew) -> None:
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)] == [signal.SIG_IGN] * 2
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is unanswered
         raise SaidElsewhereError("no")
 
     monkeypatch.setattr(worker, "outlive_readers", lambda: outlived.append(True))
