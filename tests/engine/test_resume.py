@@ -180,6 +180,7 @@ def dies_in_a_line(number: int) -> Callable[[], None]:
 
 
 MOMENTS = {
+    "while writing what it begins with": dies_at_sync("beginning.json.part"),
     "in a step": dies_in(ACPL, "losses", 6),
     "after a step": dies_in(ACPL, "after_step", 6, after=True),
     "between stages": dies_in(ACPL, "before_stage", 2, after=True),
