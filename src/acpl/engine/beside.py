@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from acpl.config import Config
 from acpl.data.clinical import ClinicalColumn, clinical_numbers, find_clinical
 from acpl.data.manifest import Manifest
 from acpl.engine.run_folder import ModelCard
+from acpl.errors import UserError
 from acpl.task import Task
 
 _STEPS = 10**6
@@ -28,13 +30,13 @@ class Clinical:
     usual: Tensor
 
     @classmethod
-    def learnt(cls, names: tuple[str, ...], manifest: Manifest, labelled: Tensor) -> "Clinical":
+    def learnt(cls, names: tuple[str, ...], manifest: Manifest, labelled: npt.NDArray[np.bool_]) -> "Clinical":
         """From the rows where ``labelled`` is true; how a column becomes numbers is found in the training part."""
         training = (manifest.table["part"] == "train").to_numpy()
         columns = find_clinical(manifest.table[training], names)
-        labels = torch.from_numpy(manifest.labels)[labelled]
+        labels = torch.from_numpy(manifest.labels[labelled])
         exclusive = manifest.task is Task.MULTI_CLASS
-        numbers = torch.from_numpy(clinical_numbers(manifest.table, columns))[labelled]
+        numbers = torch.from_numpy(clinical_numbers(manifest.table[labelled], columns))
         # Rounded, so that they are the same on every machine and in the card that is read again.
         weights = functional.fit_clinical(numbers, labels, exclusive=exclusive).mul(_STEPS).round().div(_STEPS)
         return cls(columns, weights, functional.usual_shares(labels, exclusive=exclusive))
@@ -52,9 +54,18 @@ class Clinical:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> "Clinical":
-        """As :meth:`as_json` wrote it."""
-        numbers = {name: torch.tensor(value[name], dtype=torch.float64) for name in ("weights", "usual")}
-        return cls([ClinicalColumn.of_json(column) for column in value["columns"]], **numbers)
+        """As :meth:`as_json` wrote it; a UserError where that was damaged since."""
+        try:
+            weights, usual = (torch.tensor(value[name], dtype=torch.float64) for name in ("weights", "usual"))
+            columns = [ClinicalColumn.of_json(column) for column in value["columns"]]
+            places = sum(3 if column.words is None else len(column.words) + 1 for column in columns) + 1
+            if weights.shape != (places, len(usual)):
+                raise ValueError("weights of another shape")
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise UserError(
+                "model.json is damaged: what 'clinical' says of the patients' data cannot be read"
+            ) from None
+        return cls(columns, weights, usual)
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,9 @@ class Beside:
         return cls._by_id(task, table, evidence, card.group_answers)
 
     @classmethod
-    def in_training(cls, config: Config, clinical: Clinical | None, manifest: Manifest, roles: Any) -> "Beside | None":
+    def in_training(
+        cls, config: Config, clinical: Clinical | None, manifest: Manifest, roles: npt.NDArray[np.object_]
+    ) -> "Beside | None":
         """For training and validation images: besides, what a patient's labelled images say of the unlabelled ones."""
         if clinical is None and config.group_answers == 0 and config.group_labels is None:
             return None
@@ -92,12 +105,12 @@ class Beside:
         if clinical is not None:
             evidence += clinical.evidence(manifest.table, manifest.task)
         if config.group_labels is not None:
-            codes = torch.from_numpy(pd.factorize(manifest.groups)[0].astype(np.int64))
-            labelled, unlabelled = (torch.from_numpy(np.asarray(roles == role)) for role in ("labelled", "unlabelled"))
-            evidence[unlabelled] += functional.group_label_evidence(
-                torch.from_numpy(manifest.labels)[labelled],
-                codes[labelled],
-                codes[unlabelled],
+            codes = pd.factorize(manifest.groups)[0].astype(np.int64)
+            labelled, unlabelled = (np.asarray(roles == role) for role in ("labelled", "unlabelled"))
+            evidence[torch.from_numpy(unlabelled)] += functional.group_label_evidence(
+                torch.from_numpy(manifest.labels[labelled]),
+                torch.from_numpy(codes[labelled]),
+                torch.from_numpy(codes[unlabelled]),
                 config.group_labels,
                 exclusive=manifest.task is Task.MULTI_CLASS,
             )
@@ -125,3 +138,11 @@ class Beside:
 
     def _rows(self, ids: Tensor) -> Tensor:
         return torch.searchsorted(self.ids, ids.cpu())
+
+
+def labels_nobody_shares(manifest: Manifest, roles: npt.NDArray[np.object_]) -> str | None:
+    """A sentence where ``group_labels`` says nothing of anybody."""
+    labelled, unlabelled = (set(manifest.groups[roles == role]) for role in ("labelled", "unlabelled"))
+    if labelled & unlabelled:
+        return None
+    return "group_labels adds nothing: nobody has both labelled and unlabelled images"

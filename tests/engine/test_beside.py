@@ -1,0 +1,383 @@
+"""What is known beside the images, from a table to pseudo-labels and figures; the images themselves are noise."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from tests.engine.crews import in_crew
+
+import acpl
+from acpl.data.clinical import ClinicalColumn
+from acpl.data.manifest import Manifest
+from acpl.engine import inference
+from acpl.engine.beside import Beside, Clinical
+from acpl.engine.monitor import Quiet
+from acpl.engine.run_folder import RunFolder
+from acpl.engine.stopping import Stopped
+from acpl.task import Task
+
+TINY: dict[str, Any] = {
+    **{"backbone": "small", "weights": "none", "size": 32, "batch_size": 8, "warmup_epochs": 1, "stages": 1},
+    **{"stage_epochs": 1, "k": 3, "device": "cpu", "fraction": 0.5, "draw": "images"},
+}
+ALL_THREE: dict[str, Any] = {"clinical": "site,age", "group_labels": 1.0, "group_answers": 0.5}
+SITES = ("back", "face", "hand")
+
+
+class Listens(Quiet):
+    """Keeps what is said; may ask to stop at a step."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.said: list[str] = []
+        self.left = stop_at
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+    def step(self, losses: Any) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left == 0:
+                signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Noise of 40 patients, two images each, whose site tells which of three lesions they have, or two findings."""
+    folder = tmp_path_factory.mktemp("noise")
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(80):
+        Image.fromarray(rng.integers(0, 256, (32, 32), dtype=np.uint8)).save(folder / f"{number:02d}.png")
+        patient = number // 2
+        kind = patient % 3
+        part = "train" if patient < 20 else "val" if patient < 29 else "test"
+        row = {"image": f"{number:02d}.png", "patient": f"p{patient}", "split": part, "dx": "abc"[kind]}
+        known = {"site": SITES[kind], "age": "" if number % 7 == 0 else str(30 + 10 * kind + number % 5)}
+        rows.append(row | known | {"Mass": int(kind == 0), "Nodule": int(kind == 1)})
+    table = pd.DataFrame(rows)
+    table.drop(columns=["Mass", "Nodule"]).to_csv(folder / "lesions.csv", index=False)
+    table.drop(columns="dx").to_csv(folder / "chests.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACPL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def train(place: Path, out: Path, data: str = "lesions.csv", monitor: Any = None, **settings: Any) -> Path:
+    return acpl.train(out=out, data=str(place / data), monitor=monitor, **{**TINY, **settings})
+
+
+@pytest.fixture(scope="module")
+def plain(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that knows nothing but the images; judged."""
+    run = train(place, tmp_path_factory.mktemp("runs") / "plain")
+    acpl.evaluate(run, resamples=2)
+    return run
+
+
+@pytest.fixture(scope="module")
+def informed(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the site and the age; judged."""
+    run = train(place, tmp_path_factory.mktemp("runs") / "informed", clinical="site,age")
+    acpl.evaluate(run, resamples=2)
+    acpl.evaluate(run, part="validation", resamples=2)
+    return run
+
+
+def weights(run: Path) -> bytes:
+    return (run / "model.safetensors").read_bytes()
+
+
+def card(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "model.json").read_text())
+    return found
+
+
+def auroc(run: Path, part: str = "") -> float:
+    return float(json.loads((run / f"evaluation{part}.json").read_text())["auroc"]["mean"])
+
+
+def probabilities(run: Path, part: str = "") -> pd.DataFrame:
+    return pd.read_csv(run / f"predictions{part}.csv").set_index("image").sort_index().filter(like="probability.")
+
+
+def stage(run: Path) -> pd.DataFrame:
+    return pd.read_parquet(run / "stages" / "01.parquet").set_index("id").sort_index()
+
+
+def answers(table: pd.DataFrame, column: str) -> np.ndarray:
+    return table.filter(regex=rf"^{column}\.").to_numpy()
+
+
+# Clinical columns.
+
+
+def test_a_column_that_tells_the_classes_apart_is_heard_where_images_are_noise(plain: Path, informed: Path) -> None:
+    assert auroc(plain) < 0.75
+    assert auroc(informed) > 0.99
+    assert auroc(informed, "-validation") > 0.99
+    best = [json.loads(line) for line in (informed / "events.jsonl").read_text().splitlines()]
+    assert max(event["validation_auroc"] for event in best if "validation_auroc" in event) > 0.99
+
+
+def test_the_model_itself_is_trained_on_other_pseudo_labels(plain: Path, informed: Path, place: Path) -> None:
+    before, after = stage(plain), stage(informed)
+    table = pd.read_csv(place / "lesions.csv")
+    own = table["site"].map(SITES.index).to_numpy()[after.index]
+    rows = np.arange(len(after))
+    assert (answers(after, "model")[rows, own] > answers(before, "model")[rows, own]).all()
+
+
+def test_the_card_says_what_was_learnt_and_is_all_that_judging_needs(informed: Path) -> None:
+    kept = card(informed)["clinical"]
+    assert [column["name"] for column in kept["columns"]] == ["site", "age"]
+    assert kept["columns"][0]["words"] == list(SITES)
+    assert np.shape(kept["weights"]) == (4 + 3 + 1, 3)
+    for kind in range(3):
+        assert np.argmax(kept["weights"][kind]) == kind
+    assert np.sum(kept["usual"]) == pytest.approx(1)
+
+
+def test_rows_in_another_order_and_columns_written_otherwise_are_judged_alike(
+    informed: Path, place: Path, tmp_path: Path
+) -> None:
+    table = pd.read_csv(place / "lesions.csv", dtype=str, keep_default_na=False).iloc[::-1]
+    table["site"] = " " + table["site"].str.upper()
+    table["age"] = [f"{age}.0" if age else "unknown" for age in table["age"]]
+    table[["age", "site", "split", "patient", "dx", "image"]].to_csv(place / "otherwise.csv", index=False)
+    run = Path(shutil.copytree(informed, tmp_path / "run"))
+    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("lesions.csv", "otherwise.csv"))
+    split = pd.read_csv(run / "split.csv")
+    split.assign(id=79 - split["id"]).sort_values("id").to_csv(run / "split.csv", index=False)
+    acpl.evaluate(run, resamples=2)
+    assert np.abs(probabilities(run) - probabilities(informed)).to_numpy().max() < 1e-6
+
+
+def test_nothing_is_learnt_from_labels_that_are_not_given(informed: Path, place: Path, tmp_path: Path) -> None:
+    """Other labels of unlabelled, validation and test rows leave what was learnt as it was, to the bit."""
+    split = pd.read_csv(informed / "split.csv")
+    given = split.loc[split["role"] == "labelled", "image"]
+    table = pd.read_csv(place / "lesions.csv", dtype=str, keep_default_na=False)
+    hidden = ~table["image"].isin(given)
+    table.loc[hidden, "dx"] = table.loc[hidden, "dx"].map({"a": "b", "b": "c", "c": "a"})
+    file = place / "relabelled.csv"
+    table.to_csv(file, index=False)
+    other = train(place, tmp_path / "other", "relabelled.csv", clinical="site,age", split=informed / "split.csv")
+    assert pd.read_csv(other / "split.csv").equals(split)
+    assert card(other)["clinical"] == card(informed)["clinical"]
+    table.loc[~hidden, "dx"] = table.loc[~hidden, "dx"].map({"a": "b", "b": "c", "c": "a"})
+    table.to_csv(file, index=False)
+    again = train(place, tmp_path / "again", "relabelled.csv", clinical="site,age", split=informed / "split.csv")
+    assert card(again)["clinical"]["weights"] != card(informed)["clinical"]["weights"]
+
+
+def test_cells_of_the_test_part_decide_nothing(informed: Path, place: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(place / "lesions.csv", dtype=str, keep_default_na=False)
+    table.loc[table["split"] == "test", ["site", "age"]] = ["elsewhere", "no number"]
+    table.to_csv(place / "strange.csv", index=False)
+    other = train(place, tmp_path / "other", "strange.csv", clinical="site,age")
+    assert card(other)["clinical"] == card(informed)["clinical"]
+    assert weights(other) == weights(informed)
+    acpl.evaluate(other, resamples=2)
+
+
+def test_a_class_of_its_own_for_no_finding_goes_with_clinical_columns(place: Path, tmp_path: Path) -> None:
+    run = train(place, tmp_path / "run", "chests.csv", clinical="site", normal_output=True)
+    acpl.evaluate(run, resamples=2)
+    assert np.shape(card(run)["clinical"]["weights"]) == (5, 3)
+    assert list(probabilities(run)) == ["probability.Mass", "probability.Nodule"]
+    assert auroc(run) > 0.99
+    assert answers(stage(run), "model").shape[1] == 3
+
+
+def test_a_column_that_is_not_there_is_refused_and_leaves_no_run(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(acpl.UserError, match="unknown clinical column 'sit'; did you mean 'site'"):
+        train(place, tmp_path / "run", clinical="sit")
+    with pytest.raises(acpl.UserError, match="unknown clinical column 'dx'"):  # a label is no description
+        train(place, tmp_path / "run", clinical="dx")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"columns": 1},
+        {"columns": [{"name": "site"}]},
+        {"weights": [[0.0, 0.0, 0.0]]},
+        {"weights": "no"},
+        {"usual": None},
+        {"usual": [0.5]},
+    ],
+    ids=str,
+)
+def test_a_damaged_card_is_named(damage: dict[str, Any]) -> None:
+    whole = Clinical([ClinicalColumn("site", words=("a",))], torch.zeros(3, 2), torch.full((2,), 0.5)).as_json()
+    assert Clinical.of_json(whole).weights.shape == (3, 2)
+    with pytest.raises(acpl.UserError, match=r"model\.json is damaged: what 'clinical' says"):
+        Clinical.of_json(whole | damage)
+
+
+# A patient's labels.
+
+
+def test_a_patients_labels_reach_the_patients_other_images_and_nobody_elses(
+    plain: Path, place: Path, tmp_path: Path
+) -> None:
+    monitor = Listens()
+    run = train(place, tmp_path / "run", group_labels=0.5, monitor=monitor)
+    assert not any("group_labels" in sentence for sentence in monitor.said)
+    table = pd.read_csv(place / "lesions.csv")
+    split = pd.read_csv(run / "split.csv").set_index("id")
+    labelled = set(table.loc[split.index[split["role"] == "labelled"], "patient"])
+    before, after = stage(plain), stage(run)
+    theirs = table.loc[after.index, "patient"].isin(labelled).to_numpy()
+    assert 0 < theirs.sum() < len(theirs)
+    own = table.loc[after.index, "dx"].map("abc".index).to_numpy()
+    rows = np.arange(len(after))
+    changed = (answers(after, "model") != answers(before, "model")).any(axis=1)
+    assert np.array_equal(changed, theirs)
+    assert (answers(after, "model")[rows, own] > answers(before, "model")[rows, own])[theirs].all()
+    taught, taught_before = answers(after, "pseudo_label"), answers(before, "pseudo_label")
+    assert np.array_equal(taught[~theirs], taught_before[~theirs], equal_nan=True)
+    chosen = theirs & after["selected"].to_numpy(dtype=bool)
+    assert chosen.any()
+    assert (taught != taught_before)[chosen].any(axis=1).all()
+
+
+def test_labels_that_nobody_shares_are_said_to_be_of_no_use(place: Path, tmp_path: Path) -> None:
+    monitor = Listens()
+    train(place, tmp_path / "run", group_labels=1.0, draw="groups", stages=0, monitor=monitor)
+    assert "group_labels adds nothing: nobody has both labelled and unlabelled images" in monitor.said
+
+
+def test_a_model_is_judged_without_the_labels_of_the_judged_patients(plain: Path, place: Path, tmp_path: Path) -> None:
+    """Evidence from labels is for unlabelled images of training alone."""
+    run = train(place, tmp_path / "run", group_labels=0.5, stages=0)
+    without = train(place, tmp_path / "without", stages=0)
+    assert weights(run) == weights(without)
+    for one in (run, without):
+        acpl.evaluate(one, part="validation", resamples=2)
+    assert probabilities(run, "-validation").equals(probabilities(without, "-validation"))
+
+
+# Answers that a patient's images share.
+
+
+def test_images_of_one_patient_get_one_answer(place: Path, tmp_path: Path) -> None:
+    run = train(place, tmp_path / "run", "chests.csv", group_answers=1.0, stages=0)
+    alone = train(place, tmp_path / "alone", "chests.csv", stages=0)
+    for one in (run, alone):
+        acpl.evaluate(one, resamples=2)
+    shared, own = (pd.read_csv(one / "predictions.csv") for one in (run, alone))
+    names = ["probability.Mass", "probability.Nodule"]
+    for _, images in shared.groupby("group"):
+        assert len(images) == 2
+        assert (images[names].nunique() == 1).all()
+    assert (own.groupby("group")[names].nunique() == 2).all().all()
+    assert weights(run) == weights(alone)
+
+
+# All of them.
+
+
+def test_with_all_three_off_nothing_changes(plain: Path, place: Path, tmp_path: Path) -> None:
+    run = train(place, tmp_path / "run", clinical=(), group_labels=None, group_answers=0.0)
+    assert weights(run) == weights(plain)
+    assert card(run) == card(plain)
+    assert (card(run)["clinical"], card(run)["group_answers"]) == (None, 0.0)
+    pd.testing.assert_frame_equal(stage(run), stage(plain))
+    assert Beside.of(RunFolder(run).card(), pd.DataFrame()) is None
+
+
+@pytest.mark.parametrize("stop_at", [2, 5])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path, tmp_path: Path, stop_at: int) -> None:
+    whole = train(place, tmp_path / "whole", **ALL_THREE)
+    with pytest.raises(Stopped):
+        train(place, tmp_path / "cut", monitor=Listens(stop_at), **ALL_THREE)
+    acpl.train(resume=tmp_path / "cut")
+    assert weights(tmp_path / "cut") == weights(whole)
+    assert card(tmp_path / "cut") == card(whole)
+    pd.testing.assert_frame_equal(stage(tmp_path / "cut"), stage(whole))
+
+
+def test_runs_are_joined_where_they_learnt_the_same_from_the_patients_data(
+    informed: Path, plain: Path, place: Path, tmp_path: Path
+) -> None:
+    same = train(place, tmp_path / "same", clinical="site,age", learning_rate=0.01, stages=0)
+    other = train(place, tmp_path / "other", clinical="site,age", seed=3, stages=0)
+    both = acpl.join([informed, same], out=tmp_path / "both", device="cpu")
+    acpl.evaluate(both, resamples=2, device="cpu")
+    assert card(both)["clinical"] == card(informed)["clinical"]
+    assert auroc(both) > 0.99
+    for run in (other, plain):
+        with pytest.raises(acpl.UserError) as error:
+            acpl.join([informed, run], out=tmp_path / "no", device="cpu")
+        assert str(error.value) == (
+            f"{run} and {informed} learnt other things from the patients' data: "
+            "their columns differ, or whose labels they had"
+        )
+    shared = train(place, tmp_path / "shared", clinical="site,age", group_answers=0.5, stages=0)
+    with pytest.raises(acpl.UserError, match=r"has group_answers 0\.5, but .* has 0\.0"):
+        acpl.join([informed, shared], out=tmp_path / "no", device="cpu")
+
+
+def test_what_to_label_next_hears_the_patients_data(informed: Path, tmp_path: Path) -> None:
+    assert len(acpl.suggest(informed, budget=3, out=tmp_path / "next.csv", device="cpu")) == 3
+
+
+def test_answers_are_found_by_id_in_any_order() -> None:
+    table = pd.DataFrame({"group": ["x", "y", "x"]}, index=[7, 2, 5])
+    beside = Beside._by_id(Task.MULTI_LABEL, table, torch.tensor([[1.0], [0.0], [-1.0]]), 1.0)
+    said = torch.full((3, 1), 0.5)
+    found = beside.added(said, torch.tensor([5, 2, 7]))
+    torch.testing.assert_close(found, torch.sigmoid(torch.tensor([[-1.0], [0.0], [1.0]])))
+    torch.testing.assert_close(beside.together(found, torch.tensor([5, 2, 7])), said)
+    torch.testing.assert_close(beside.together(found[:2], torch.tensor([5, 2])), found[:2])  # the other is not judged
+
+
+def test_the_weights_are_the_same_when_the_card_is_read_again() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.normal(60, 10, 50), "part": "train", "image": "i", "group": "g"})
+    manifest = Manifest(Task.MULTI_LABEL, ("a", "b"), table, (rng.random((50, 2)) < 0.4).astype(np.float32))
+    learnt = Clinical.learnt(("age",), manifest, np.arange(50) < 30)
+    back = Clinical.of_json(json.loads(json.dumps(learnt.as_json())))
+    assert torch.equal(back.weights, learnt.weights)
+    assert torch.equal(back.evidence(table, manifest.task), learnt.evidence(table, manifest.task))
+
+
+def test_a_network_that_hears_labels_alone_is_untouched_by_what_is_added_to_its_answers(
+    informed: Path, plain: Path
+) -> None:
+    one, other = (load_file(run / "warm-up.safetensors") for run in (plain, informed))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def look_once(place: Path, out: Path) -> None:
+    """A run whose weights are hardly trained, so that several processes look with the same ones, each at its part."""
+    inference.BATCH = 4
+    os.environ["ACPL_CACHE"] = str(out.parent / "cache")
+    train(place, out, **ALL_THREE, warmup_epochs=1, learning_rate=1e-30, devices=int(os.environ.get("WORLD_SIZE", 1)))
+
+
+@pytest.mark.slow
+def test_several_processes_give_the_pseudo_labels_that_one_gives(place: Path, tmp_path: Path) -> None:
+    for size in (1, 2):
+        in_crew(size, look_once, place, tmp_path / str(size))
+    one, two = stage(tmp_path / "1"), stage(tmp_path / "2")
+    for column in ("model", "pseudo_label"):
+        np.testing.assert_allclose(answers(one, column), answers(two, column), atol=1e-6)
+    assert card(tmp_path / "1")["clinical"] == card(tmp_path / "2")["clinical"]
