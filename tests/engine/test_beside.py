@@ -23,6 +23,8 @@ from acpl.engine.beside import Beside, Clinical
 from acpl.engine.monitor import Quiet
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.stopping import Stopped
+from acpl.engine.thresholds import set_on_validation
+from acpl.labelling.pool import look, open_pool
 from acpl.task import Task
 
 TINY: dict[str, Any] = {
@@ -288,7 +290,15 @@ def test_images_of_one_patient_get_one_answer(place: Path, tmp_path: Path) -> No
         assert len(images) == 2
         assert (images[names].nunique() == 1).all()
     assert (own.groupby("group")[names].nunique() == 2).all().all()
-    assert weights(run) == weights(alone)
+
+
+def test_validation_in_training_judges_as_judging_does(place: Path, tmp_path: Path) -> None:
+    for number, settings in enumerate(({"group_answers": 1.0}, ALL_THREE)):
+        run = train(place, tmp_path / str(number), "chests.csv", stages=0, **settings)
+        acpl.evaluate(run, part="validation", resamples=2)
+        events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        seen = [event["validation_auroc"] for event in events if event.get("validation_auroc") is not None]
+        assert seen == pytest.approx([auroc(run, "-validation")], abs=1e-9)
 
 
 # All of them.
@@ -336,7 +346,26 @@ def test_runs_are_joined_where_they_learnt_the_same_from_the_patients_data(
 
 
 def test_what_to_label_next_hears_the_patients_data(informed: Path, tmp_path: Path) -> None:
+    sight = look(open_pool(informed), device="cpu")
+    truth = sight.pool.manifest.labels[sight.pool.unlabelled]
+    assert np.array_equal(sight.probabilities.argmax(axis=1), truth.argmax(axis=1))
     assert len(acpl.suggest(informed, budget=3, out=tmp_path / "next.csv", device="cpu")) == 3
+
+
+def test_a_joined_model_calls_classes_from_what_its_answers_are_with_the_patients_data(
+    place: Path, tmp_path: Path
+) -> None:
+    runs = [
+        train(place, tmp_path / str(rate), "chests.csv", clinical="site", learning_rate=rate, stages=0)
+        for rate in (1e-3, 1e-2)
+    ]
+    for run in (*runs, acpl.join(runs, out=tmp_path / "both", device="cpu")):
+        acpl.evaluate(run, part="validation", resamples=2, device="cpu")
+        table = pd.read_csv(run / "predictions-validation.csv")
+        truth, said = (table.filter(like=f"{kind}.").to_numpy(dtype=float) for kind in ("truth", "probability"))
+        thresholds, _ = set_on_validation(["Mass", "Nodule"], truth, said)
+        assert card(run)["thresholds"] == pytest.approx(thresholds, abs=1e-6)
+        assert np.array_equal(table.filter(like="decision."), truth)
 
 
 def test_answers_are_found_by_id_in_any_order() -> None:
@@ -351,9 +380,12 @@ def test_answers_are_found_by_id_in_any_order() -> None:
 
 def test_the_weights_are_the_same_when_the_card_is_read_again() -> None:
     rng = np.random.default_rng(0)
-    table = pd.DataFrame({"age": rng.normal(60, 10, 50), "part": "train", "image": "i", "group": "g"})
+    table = pd.DataFrame({"age": rng.normal(60, 10, 50), "sex": "f", "part": "train", "image": "i", "group": "g"})
+    table.loc[40:, ["sex", "part"]] = ["m", "validation"]
     manifest = Manifest(Task.MULTI_LABEL, ("a", "b"), table, (rng.random((50, 2)) < 0.4).astype(np.float32))
-    learnt = Clinical.learnt(("age",), manifest, np.arange(50) < 30)
+    learnt = Clinical.learnt(("age", "sex"), manifest, np.arange(50) < 30)
+    assert [column.words for column in learnt.columns] == [None, ("f",)]  # a word of validation alone has no place
+    assert all(weight == round(weight, 6) for weight in learnt.weights.flatten().tolist())
     back = Clinical.of_json(json.loads(json.dumps(learnt.as_json())))
     assert torch.equal(back.weights, learnt.weights)
     assert torch.equal(back.evidence(table, manifest.task), learnt.evidence(table, manifest.task))
