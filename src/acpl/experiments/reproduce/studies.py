@@ -242,7 +242,6 @@ STUDIES = {
             reference=ALONE,
             beside=(CEILING,),
             methods=_ALL,
-            settings={"threshold": 0.18},
         ),
         Study("beyond", LESIONS, (0.2,), beyond, partial(score_table, reference="acpl"), reference="acpl"),
     )
