@@ -1,6 +1,6 @@
 """The public functions: what the shell's verbs do, for Python."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -195,10 +195,22 @@ def watch(run: str | Path, *, once: bool = False, every: float = 2.0) -> None:
 
 
 def predict(
-    run: str | Path, images: Sequence[str | Path], *, device: str = "auto", progress: Progress = nothing
+    run: str | Path,
+    images: Sequence[str | Path],
+    *,
+    table: str | Path | None = None,
+    device: str = "auto",
+    progress: Progress = nothing,
+    say: Callable[[str], object] = lambda sentence: None,
 ) -> tuple[pd.DataFrame, list[BadFile]]:
-    """Probabilities and decisions for image files, folders or zips of them; and what could not be read, and why."""
-    return run_prediction(Path(run), [Path(image) for image in images], device=device, progress=progress)
+    """Probabilities and decisions for image files, folders or zips of them; and what could not be read, and why.
+
+    ``table`` is a CSV with what the model knows beside the images (``clinical``, ``group_answers``), a row an image;
+    ``say`` is told of images without a row.
+    """
+    known = None if table is None else Path(table)
+    files = [Path(image) for image in images]
+    return run_prediction(Path(run), files, table=known, device=device, progress=progress, say=say)
 
 
 def load(run: str | Path, *, device: str = "auto") -> Model:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -194,6 +195,10 @@ def predict(
     ],
     out: Annotated[Path | None, typer.Option(help="CSV file to write; standard output without it.")] = None,
     bad: Annotated[Path | None, typer.Option(help="CSV file to list in what could not be read, and why.")] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(help="CSV file of what the model knows beside the images: the columns it was trained with."),
+    ] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Write a CSV of ids, probabilities and decisions at the model's thresholds."""
@@ -209,11 +214,12 @@ def predict(
         if target is not None and not target.parent.is_dir():
             raise UserError(f"{target} cannot be written: there is no folder {target.parent}")
     progress = Terminal(_console(stderr=True)).progress
-    table, unreadable = api.predict(run, paths, device=device, progress=progress)
+    say = partial(typer.echo, err=True)
+    answers, unreadable = api.predict(run, paths, table=table, device=device, progress=progress, say=say)
     if out is None:
-        table.to_csv(sys.stdout, index=False)
+        answers.to_csv(sys.stdout, index=False)
     else:
-        write_whole(out, table.to_csv(index=False).encode())
+        write_whole(out, answers.to_csv(index=False).encode())
     if bad is not None:
         write_whole(bad, pd.DataFrame(unreadable, columns=["id", "reason"]).to_csv(index=False).encode())
     for file in unreadable:

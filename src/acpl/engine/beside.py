@@ -41,11 +41,15 @@ class Clinical:
         weights = functional.fit_clinical(numbers, labels, exclusive=exclusive).mul(_STEPS).round().div(_STEPS)
         return cls(columns, weights, functional.usual_shares(labels, exclusive=exclusive))
 
+    def numbers(self, table: pd.DataFrame) -> Tensor:
+        """(rows, numbers) of a table with these columns; a UserError names one that it lacks."""
+        return torch.from_numpy(clinical_numbers(table, self.columns))
+
     def evidence(self, table: pd.DataFrame, task: Task) -> Tensor:
         """(rows, classes) float32 log-odds for a table with these columns."""
-        numbers = torch.from_numpy(clinical_numbers(table, self.columns))
         exclusive = task is Task.MULTI_CLASS
-        return functional.clinical_evidence(numbers, self.weights, self.usual, exclusive=exclusive).float()
+        found = functional.clinical_evidence(self.numbers(table), self.weights, self.usual, exclusive=exclusive)
+        return found.float()
 
     def as_json(self) -> dict[str, Any]:
         """For a model card."""
@@ -83,8 +87,9 @@ class Beside:
     """Share of an answer that is the mean over its group."""
 
     @classmethod
-    def of(cls, card: ModelCard, table: pd.DataFrame) -> "Beside | None":
-        """For images that a model is to judge; ``table`` is a manifest's. None where the model asks for nothing."""
+    def of(cls, card: ModelCard, table: pd.DataFrame, known: npt.NDArray[np.bool_] | None = None) -> "Beside | None":
+        """For images that a model is to judge; ``table`` is indexed by id and has ``group``. None where the model asks
+        for nothing. Of rows that are not ``known`` nothing is."""
         if card.clinical is None and card.group_answers == 0:
             return None
         task = Task(card.task)
@@ -92,6 +97,8 @@ class Beside:
             evidence = torch.zeros(len(table), len(card.classes))
         else:
             evidence = Clinical.of_json(card.clinical).evidence(table, task)[:, : len(card.classes)]
+        if known is not None:
+            evidence[torch.from_numpy(~known)] = 0
         return cls._by_id(task, table, evidence, card.group_answers)
 
     @classmethod

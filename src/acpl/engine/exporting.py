@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
 from acpl.engine.building import network_of
+from acpl.engine.patient_rows import knows_more
 from acpl.engine.predicting import FINAL, Predictor
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import source_of
@@ -248,6 +249,15 @@ def _write_card(target: Path, folder: RunFolder, form: Format, checked: dict[str
             "rule": "argmax" if rule == "argmax" else "probability >= threshold",
             "thresholds": None if rule == "argmax" else dict(zip(card.classes, rule, strict=True)),
         },
+        "beside_the_image": {
+            "in_file": False,
+            "clinical": card.clinical,
+            "group_answers": card.group_answers,
+            "means": "evidence in log-odds that `acpl predict --table` adds to the file's probabilities, and the share "
+            "of an answer that is the mean over a patient's or lesion's images",
+        }
+        if knows_more(card)
+        else None,
         "network": {
             "backbone": card.backbone,
             "activation": card.activation,

@@ -17,6 +17,7 @@ from acpl.data.decode_job import PixelJob
 from acpl.data.store import BadFile, ImageStore
 from acpl.data.workers import do_all
 from acpl.engine.inference import BATCH
+from acpl.engine.patient_rows import answers_beside
 from acpl.engine.predicting import FINAL, Predictor, find_files, prediction_table
 from acpl.engine.run_folder import RunFolder
 from acpl.errors import UserError
@@ -58,10 +59,12 @@ class Model:
         rule = self.predictor.card.decision_rule()
         return None if rule == "argmax" else dict(zip(self.classes, rule, strict=True))
 
-    def __call__(self, images: Any, *, skip_bad: bool = False) -> pd.DataFrame:
+    def __call__(self, images: Any, *, skip_bad: bool = False, patients: pd.DataFrame | None = None) -> pd.DataFrame:
         """``id`` (a file's path; an array's or a PIL image's place), a probability a class, and the decisions.
 
-        What cannot be read is named in one UserError, or left out with ``skip_bad``.
+        What cannot be read is named in one UserError, or left out with ``skip_bad``. ``patients`` has a row an image,
+        in their order, with what the model knows beside them: its clinical columns, and ``group``, whose image it is
+        (each its own without it). Without ``patients`` it answers by the images alone.
         """
         ids, pixels, bad = self._read(images)
         if bad and (not skip_bad or not ids):
@@ -69,7 +72,17 @@ class Model:
             raise UserError(f"{len(bad)} of {len(bad) + len(ids)} images cannot be read: {reasons}")
         if not ids:
             raise UserError("there is no image to predict")
-        return prediction_table(ids, self.probabilities_of(pixels), self.predictor.card)
+        said = self.probabilities_of(pixels)
+        if patients is not None:
+            if len(patients) != len(ids) + len(bad):
+                raise UserError(f"patients should have a row an image, {len(ids) + len(bad)}, but has {len(patients)}")
+            if bad:
+                raise UserError(f"{bad[0].name} cannot be read, so that rows of patients and images would not agree")
+            table = patients.reset_index(drop=True)
+            said = answers_beside(
+                self.predictor.card, table if "group" in table else table.assign(group=range(len(ids))), said
+            )
+        return prediction_table(ids, said, self.predictor.card)
 
     def probabilities_of(self, pixels: Sequence[Tensor]) -> Floats:
         """(images, classes) for decoded images, uint8 (channels, size, size) each."""

@@ -1,7 +1,7 @@
 """A trained network's word on images it has not seen: those of a part, or files that a user names."""
 
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from acpl.engine.beside import Beside
 from acpl.engine.building import network_of
 from acpl.engine.device import Device
 from acpl.engine.inference import BATCH, Inference
+from acpl.engine.patient_rows import PatientRows, asked_for, knows_more
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.errors import UserError
 from acpl.evaluation import decide
@@ -85,16 +86,27 @@ def run_prediction(
     path: Path,
     images: Sequence[Path],
     *,
+    table: Path | None = None,
     device: str = "auto",
     progress: Progress = nothing,
+    say: Callable[[str], object] = lambda sentence: None,
 ) -> tuple[pd.DataFrame, list[BadFile]]:
-    """A table of ids, probabilities and decisions; and each file that could not be read, with the reason."""
-    predictor = Predictor.load(RunFolder.open(path), device=device)
+    """A table of ids, probabilities and decisions; and each file that could not be read, with the reason.
+
+    ``table`` is a CSV of what the model knows beside the images, where it does; ``say`` is told what that comes to.
+    """
+    folder = RunFolder.open(path)
+    predictor = Predictor.load(folder, device=device)
+    card = predictor.card
+    patients = None if table is None else PatientRows(table, folder.config(), card)
+    if patients is None and knows_more(card):
+        say(f"judged by the images alone: the model knows {asked_for(card)} as well, which a --table may say")
     files = find_files(images)
+    within = {file.id: file.name for file in files}
     names: list[str] = []
     rows: list[Floats] = []
     bad: list[BadFile] = []
-    for read, pixels, unreadable in _decoded(files, predictor.card):
+    for read, pixels, unreadable in _decoded(files, card):
         bad += unreadable
         if pixels:
             names += read
@@ -104,7 +116,13 @@ def run_prediction(
     if not rows:
         reasons = "\n".join(f"  {file.name}: {file.reason}" for file in bad)
         raise UserError(f"none of {len(files)} files could be read:\n{reasons}")
-    return prediction_table(names, np.concatenate(rows), predictor.card), bad
+    said = np.concatenate(rows)
+    if patients is not None:
+        said, known = patients.answers([within[name] for name in names], said)
+        if not known.all():
+            first = names[int(np.flatnonzero(~known)[0])]
+            say(f"{int((~known).sum())} of {len(names)} images have no row in {table} and are judged alone: {first}, …")
+    return prediction_table(names, said, card), bad
 
 
 def find_files(paths: Iterable[Path]) -> list[NamedFile]:

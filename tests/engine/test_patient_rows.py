@@ -1,0 +1,166 @@
+"""A model that knows the patient's data predicts with a table of them; the images themselves are noise."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import acpl
+from acpl.cli import app
+from acpl.errors import UserError
+
+SITES = ("back", "face")
+TINY: dict[str, Any] = {
+    **{"backbone": "small", "weights": "none", "size": 32, "batch_size": 8, "warmup_epochs": 1, "stages": 0},
+    **{"device": "cpu", "fraction": 1.0, "method": "supervised", "steps": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Noise of 30 patients, two images each, whose site tells what they have."""
+    folder = tmp_path_factory.mktemp("noise")
+    (folder / "scans").mkdir()
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(60):
+        Image.fromarray(rng.integers(0, 256, (32, 32), dtype=np.uint8)).save(folder / "scans" / f"{number:02d}.png")
+        patient = number // 2
+        part = "train" if patient < 20 else "val" if patient < 25 else "test"
+        known = {"site": SITES[patient % 2], "age": 40 + patient % 3}
+        rows.append(
+            {"image": f"{number:02d}.png", "patient": f"p{patient}", "split": part, **known, "dx": "ab"[patient % 2]}
+        )
+    pd.DataFrame(rows).to_csv(folder / "all.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "informed"
+    settings = {"clinical": "site,age", "group_answers": 0.5, "cache": place / "cache", "images": place / "scans"}
+    acpl.train(out=out, data=str(place / "all.csv"), **TINY, **settings)
+    acpl.evaluate(out, resamples=2)
+    return out
+
+
+@pytest.fixture(scope="module")
+def plain(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "plain"
+    return acpl.train(out=out, data=str(place / "all.csv"), images=place / "scans", cache=place / "cache", **TINY)
+
+
+def judged(run: Path) -> pd.DataFrame:
+    table = pd.read_csv(run / "predictions.csv").set_index("image").sort_index()
+    return table[["probability.a", "probability.b"]]
+
+
+def test_a_table_gives_the_answers_that_judging_gave(run: Path, place: Path) -> None:
+    table, bad = acpl.predict(run, [place / "scans"], table=place / "all.csv", device="cpu", say=pytest.fail)
+    assert not bad
+    found = table.set_index(table["id"].map(lambda name: Path(name).name)).loc[judged(run).index, ["a", "b"]]
+    np.testing.assert_allclose(found.to_numpy(), judged(run).to_numpy(), atol=1e-6)
+
+
+def test_names_may_lack_their_suffix_or_their_folder_and_hold_one_part_only(
+    run: Path, place: Path, tmp_path: Path
+) -> None:
+    rows = pd.read_csv(place / "all.csv", dtype=str)
+    rows = rows.assign(image=rows["image"].str.removesuffix(".png")).drop(columns=["dx", "split"])[::-1]
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    files = [place / "scans" / name for name in judged(run).index]
+    table, _ = acpl.predict(run, files, table=tmp_path / "new.csv", device="cpu", say=pytest.fail)
+    np.testing.assert_allclose(table[["a", "b"]].to_numpy(), judged(run).to_numpy(), atol=1e-6)
+
+
+def test_without_a_table_it_answers_by_the_images_alone_and_says_so(run: Path, plain: Path, place: Path) -> None:
+    said: list[str] = []
+    table, _ = acpl.predict(run, [place / "scans"], device="cpu", say=said.append)
+    assert said == [
+        "judged by the images alone: the model knows site, age and whose images they are as well, "
+        "which a --table may say"
+    ]
+    alone, _ = acpl.predict(plain, [place / "scans"], device="cpu", say=pytest.fail)
+    np.testing.assert_array_equal(table[["a", "b"]].to_numpy(), alone[["a", "b"]].to_numpy())
+
+
+def test_images_without_a_row_are_judged_alone_and_counted(run: Path, place: Path, tmp_path: Path) -> None:
+    rows = pd.read_csv(place / "all.csv", dtype=str)
+    rows[rows["image"] != "59.png"].to_csv(tmp_path / "some.csv", index=False)
+    said: list[str] = []
+    files = [place / "scans" / "58.png", place / "scans" / "59.png"]
+    table, _ = acpl.predict(run, files, table=tmp_path / "some.csv", device="cpu", say=said.append)
+    assert len(said) == 1
+    assert said[0].startswith("1 of 2 images have no row in")
+    assert "59.png" in said[0]
+    alone, _ = acpl.predict(run, files, device="cpu")
+    np.testing.assert_array_equal(table[["a", "b"]].to_numpy()[1], alone[["a", "b"]].to_numpy()[1])
+    assert abs(table["a"][0] - alone["a"][0]) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"drop": "age"}, "the model needs the column 'age' beside the images"),
+        ({"drop": "patient"}, "no column that says whose images they are"),
+        ({"drop": "image"}, "no column that names the images"),
+    ],
+)
+def test_what_a_table_lacks_is_said_before_any_image_is_read(
+    change: dict[str, str], reason: str, run: Path, place: Path, tmp_path: Path
+) -> None:
+    pd.read_csv(place / "all.csv", dtype=str).drop(columns=change["drop"]).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(UserError, match=reason):
+        acpl.predict(run, [tmp_path / "no such folder"], table=tmp_path / "t.csv", device="cpu")
+
+
+def test_a_table_is_refused_where_the_model_could_not_use_it(plain: Path, place: Path) -> None:
+    with pytest.raises(UserError, match="the model knows nothing beside the image"):
+        acpl.predict(plain, [place / "scans"], table=place / "all.csv", device="cpu")
+
+
+def test_a_loaded_model_takes_a_row_an_image(run: Path, place: Path) -> None:
+    model = acpl.load(run, device="cpu")
+    rows = pd.read_csv(place / "all.csv").set_index("image").loc[judged(run).index]
+    files = [str(place / "scans" / name) for name in rows.index]
+    found = model(files, patients=rows.rename(columns={"patient": "group"}))
+    np.testing.assert_allclose(found[["a", "b"]].to_numpy(), judged(run).to_numpy(), atol=1e-6)
+    apart = model(files, patients=rows)
+    assert not np.allclose(apart[["a", "b"]].to_numpy(), judged(run).to_numpy(), atol=1e-4)
+    with pytest.raises(UserError, match="patients should have a row an image, 10, but has 9"):
+        model(files, patients=rows[:9])
+
+
+def test_rows_are_not_guessed_where_an_image_cannot_be_read(run: Path, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    rows = pd.DataFrame({"site": ["back", "face"], "age": [40, 41]})
+    with pytest.raises(UserError, match="rows of patients and images would not agree"):
+        acpl.load(run, device="cpu")(
+            [str(tmp_path / "bad.png"), str(place / "scans" / "00.png")], skip_bad=True, patients=rows
+        )
+
+
+def test_the_command_takes_the_table(run: Path, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answers.csv"
+    asked = ["predict", str(run), str(place / "scans"), "--table", str(place / "all.csv"), "--out", str(out)]
+    result = CliRunner().invoke(app, [*asked, "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(out)
+    found.index = pd.Index(found["id"].map(lambda name: Path(name).name))
+    np.testing.assert_allclose(found.loc[judged(run).index, ["a", "b"]].to_numpy(), judged(run).to_numpy(), atol=1e-6)
+
+
+def test_an_exported_file_says_that_it_knows_the_image_alone(run: Path, plain: Path, tmp_path: Path) -> None:
+    import json
+
+    for number, (model, known) in enumerate(((run, True), (plain, False))):
+        found = acpl.export(model, "safetensors", out=tmp_path / str(number))
+        told = json.loads((found.folder / "model.json").read_text())["beside_the_image"]
+        assert (told is not None) == known
+        if told is not None:
+            assert told["in_file"] is False
+            assert [column["name"] for column in told["clinical"]["columns"]] == ["site", "age"]
