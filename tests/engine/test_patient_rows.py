@@ -1,5 +1,6 @@
 """A model that knows the patient's data predicts with a table of them; the images themselves are noise."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 import acpl
 from acpl.cli import app
 from acpl.errors import UserError
+from acpl.report.tables import sentences
 
 SITES = ("back", "face")
 TINY: dict[str, Any] = {
@@ -144,6 +146,16 @@ def test_rows_are_not_guessed_where_an_image_cannot_be_read(run: Path, place: Pa
         )
 
 
+def test_judging_says_what_the_answers_know(run: Path, plain: Path) -> None:
+    judged_plain = acpl.evaluate(plain, resamples=2)
+    for model, known in ((run, "site, age and whose images they are"), (plain, "")):
+        result = judged_plain if model == plain else json.loads((model / "evaluation.json").read_text())
+        assert result["beside"] == known
+        said = f"The answers know more than the image: {known}."
+        assert (said in sentences(result)) == bool(known)
+        assert (said in acpl.make_report(model).read_text()) == bool(known)
+
+
 def test_the_command_takes_the_table(run: Path, place: Path, tmp_path: Path) -> None:
     out = tmp_path / "answers.csv"
     asked = ["predict", str(run), str(place / "scans"), "--table", str(place / "all.csv"), "--out", str(out)]
@@ -155,8 +167,6 @@ def test_the_command_takes_the_table(run: Path, place: Path, tmp_path: Path) -> 
 
 
 def test_an_exported_file_says_that_it_knows_the_image_alone(run: Path, plain: Path, tmp_path: Path) -> None:
-    import json
-
     for number, (model, known) in enumerate(((run, True), (plain, False))):
         found = acpl.export(model, "safetensors", out=tmp_path / str(number))
         told = json.loads((found.folder / "model.json").read_text())["beside_the_image"]

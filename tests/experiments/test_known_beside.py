@@ -91,9 +91,10 @@ def test_answers_are_those_of_a_run_that_knew_it_when_it_was_judged(place: Path,
     assert difference == pytest.approx(means[0] - means[1])
 
 
-def test_what_is_to_be_added_must_be_said(place: Path, table3: Path) -> None:
+def test_what_is_to_be_added_must_be_said_before_anything_is_trained(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="beside needs what is to be added"):
-        beside(place, table3)
+        acpl.reproduce("beside", tmp_path / "out", work=tmp_path / "work", **GIVEN, data=str(place / "lesions.csv"))
+    assert not (tmp_path / "work").exists()
 
 
 def test_labels_that_a_run_did_not_have_teach_nothing(place: Path, table3: Path) -> None:

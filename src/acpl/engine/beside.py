@@ -153,3 +153,14 @@ def labels_nobody_shares(manifest: Manifest, roles: npt.NDArray[np.object_]) -> 
     if labelled & unlabelled:
         return None
     return "group_labels adds nothing: nobody has both labelled and unlabelled images"
+
+
+def knows_more(card: ModelCard) -> bool:
+    """Whether the model asks for more than the image."""
+    return card.clinical is not None or card.group_answers > 0
+
+
+def asked_for(card: ModelCard) -> str:
+    """In words, what the model knows beside the image."""
+    asked = [column.name for column in Clinical.of_json(card.clinical).columns] if card.clinical is not None else []
+    return " and ".join([", ".join(asked)] * bool(asked) + ["whose images they are"] * (card.group_answers > 0))

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
+from acpl.engine.beside import knows_more
 from acpl.engine.building import network_of
-from acpl.engine.patient_rows import knows_more
 from acpl.engine.predicting import FINAL, Predictor
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import source_of

@@ -11,7 +11,7 @@ import torch
 
 from acpl.data.store import ImageStore
 from acpl.data.workers import Progress, nothing
-from acpl.engine.beside import Beside
+from acpl.engine.beside import Beside, asked_for
 from acpl.engine.judged_figures import judged_figures
 from acpl.engine.parts import SeenGroups, refuse_other_parts, seen_groups
 from acpl.engine.predicting import FINAL, Predictor
@@ -100,6 +100,7 @@ def run_evaluation(
         "groups_known": judged.groups_known,
         "seen_in_training": {name: seen._asdict() for name, seen in judged.seen.items()},
         "care": _care(judged),
+        "beside": asked_for(card),
         "unlabelled_left_out": judged.unlabelled,
         "unreadable_left_out": judged.unreadable,
         "positives": {name: int(n) for name, n in zip(card.classes, truth.sum(axis=0), strict=True)},

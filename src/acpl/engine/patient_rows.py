@@ -11,7 +11,7 @@ import torch
 from acpl.config import Config
 from acpl.data.files import without_suffix
 from acpl.data.tables import GROUP_NAMES, IMAGE_NAMES, find_column, read_cells, refuse_blank, refuse_duplicates
-from acpl.engine.beside import Beside, Clinical
+from acpl.engine.beside import Beside, Clinical, knows_more
 from acpl.engine.run_folder import ModelCard
 from acpl.errors import UserError
 
@@ -67,17 +67,6 @@ def answers_beside(
     ids, said = torch.arange(len(table)), torch.from_numpy(probabilities).float()
     answered: Floats = beside.together(beside.added(said, ids), ids).double().numpy()
     return answered
-
-
-def knows_more(card: ModelCard) -> bool:
-    """Whether the model asks for more than the image."""
-    return card.clinical is not None or card.group_answers > 0
-
-
-def asked_for(card: ModelCard) -> str:
-    """In words, what the model knows beside the image."""
-    asked = [column.name for column in Clinical.of_json(card.clinical).columns] if card.clinical is not None else []
-    return " and ".join([", ".join(asked)] * bool(asked) + ["whose images they are"] * (card.group_answers > 0))
 
 
 def _keys(name: str) -> tuple[str, ...]:

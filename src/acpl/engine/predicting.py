@@ -16,11 +16,11 @@ from acpl.data.decode_job import PixelJob
 from acpl.data.files import SUFFIXES, ImageFiles
 from acpl.data.store import BadFile, ImageStore
 from acpl.data.workers import Progress, do_all, nothing
-from acpl.engine.beside import Beside
+from acpl.engine.beside import Beside, asked_for, knows_more
 from acpl.engine.building import network_of
 from acpl.engine.device import Device
 from acpl.engine.inference import BATCH, Inference
-from acpl.engine.patient_rows import PatientRows, asked_for, knows_more
+from acpl.engine.patient_rows import PatientRows
 from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.errors import UserError
 from acpl.evaluation import decide

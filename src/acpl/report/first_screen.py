@@ -45,6 +45,8 @@ def notes(run: RunData) -> list[Note]:
     """Can I trust it? What speaks for the figure, and what to be careful about, the latter first."""
     found = [*_judged_on(run), *_classes(run), *_calibration(run), *_subgroups(run), *_pseudo_labels(run)]
     found += _labels_of_joined(run)
+    if known := (run.evaluation or {}).get("beside"):
+        found.append(Note("plain", f"The answers know more than the image: {known}."))
     found += [Note("care", f"While training: {sentence}.") for sentence in dict.fromkeys(run.troubles)]
     found.sort(key=lambda note: ("care", "good", "plain").index(note.state))
     return found

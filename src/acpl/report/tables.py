@@ -92,6 +92,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     """What a reader must know to read the means: what to be careful about, gain over the warm-up, rule, classes."""
     found = [
         *(f"Care: {sentence}" for sentence in result.get("care", [])),
+        *([f"The answers know more than the image: {result['beside']}."] if result.get("beside") else []),
         gain_sentence(result),
         rule_sentence(result),
     ]

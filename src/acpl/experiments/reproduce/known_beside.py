@@ -39,7 +39,7 @@ def beside_table(gathered: Gathered) -> Made:
     learnt from the images that were labelled for that run.
     """
     asked = gathered.request.shared(gathered.request.fractions[0])
-    ways = _ways(asked)
+    ways = ways_of(asked)
     manifest = source_of(asked).manifest()
     found: dict[tuple[str, str, str], dict[int, Resampled]] = {}
     for row, column in gathered.places():
@@ -59,7 +59,8 @@ def beside_table(gathered: Gathered) -> Made:
     return Made(entries, _notes(asked))
 
 
-def _ways(asked: Config) -> dict[str, _Way]:
+def ways_of(asked: Config) -> dict[str, _Way]:
+    """What is added, by the name of its column; a UserError where nothing was asked for."""
     data, others = "the patient's data", "the group's images"
     found = {ALONE: _Way(False, 0.0)}
     if asked.clinical:

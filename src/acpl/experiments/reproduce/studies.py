@@ -8,7 +8,7 @@ from typing import Any
 from acpl import algorithms
 from acpl.config import Config
 from acpl.experiments.reproduce.gathered import Study
-from acpl.experiments.reproduce.known_beside import ALONE, beside_table
+from acpl.experiments.reproduce.known_beside import ALONE, beside_table, ways_of
 from acpl.experiments.reproduce.known_beside import OFF as OFF_BESIDE
 from acpl.experiments.reproduce.plan import SCHEDULE, Arm, Ground, Planned, Request
 from acpl.experiments.reproduce.pool_figures import balance_figure, examples_figure, k_figure, size_figure
@@ -49,6 +49,7 @@ def methods_alone(request: Request, ground: Ground, fraction: float) -> list[Arm
 
 def images_alone(request: Request, ground: Ground, fraction: float) -> list[Arm]:
     """The runs of table3 (and table1), which know nothing beside the image."""
+    ways_of(request.shared(fraction))  # nothing is trained where nothing could be added
     return [
         replace(arm, settings={**arm.settings, **OFF_BESIDE}) for arm in methods_and_ceiling(request, ground, fraction)
     ]
