@@ -79,6 +79,21 @@ def test_names_may_lack_their_suffix_or_their_folder_and_hold_one_part_only(
     np.testing.assert_allclose(table[["a", "b"]].to_numpy(), judged(run).to_numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize("written", ["scans/{}.png", "{}.png", "{}", "{}.tif"])
+def test_a_row_is_found_by_path_or_name_whatever_the_suffix(
+    written: str, run: Path, place: Path, tmp_path: Path
+) -> None:
+    rows = pd.read_csv(place / "all.csv", dtype=str)
+    rows = rows.assign(image=[written.format(name.removesuffix(".png")) for name in rows["image"]])
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    folder = tmp_path / "archive" / "scans"
+    folder.mkdir(parents=True)
+    for name in judged(run).index:
+        (folder / name).write_bytes((place / "scans" / name).read_bytes())
+    table, _ = acpl.predict(run, [folder.parent], table=tmp_path / "new.csv", device="cpu", say=pytest.fail)
+    np.testing.assert_allclose(table[["a", "b"]].to_numpy(), judged(run).to_numpy(), atol=1e-6)
+
+
 def test_without_a_table_it_answers_by_the_images_alone_and_says_so(run: Path, plain: Path, place: Path) -> None:
     said: list[str] = []
     table, _ = acpl.predict(run, [place / "scans"], device="cpu", say=said.append)
@@ -92,15 +107,15 @@ def test_without_a_table_it_answers_by_the_images_alone_and_says_so(run: Path, p
 
 def test_images_without_a_row_are_judged_alone_and_counted(run: Path, place: Path, tmp_path: Path) -> None:
     rows = pd.read_csv(place / "all.csv", dtype=str)
-    rows[rows["image"] != "59.png"].to_csv(tmp_path / "some.csv", index=False)
+    rows[~rows["image"].isin(["57.png", "59.png"])].to_csv(tmp_path / "some.csv", index=False)
     said: list[str] = []
-    files = [place / "scans" / "58.png", place / "scans" / "59.png"]
+    files = [place / "scans" / f"{number}.png" for number in (58, 59, 57)]
     table, _ = acpl.predict(run, files, table=tmp_path / "some.csv", device="cpu", say=said.append)
     assert len(said) == 1
-    assert said[0].startswith("1 of 2 images have no row in")
+    assert said[0].startswith("2 of 3 images have no row in")
     assert "59.png" in said[0]
     alone, _ = acpl.predict(run, files, device="cpu")
-    np.testing.assert_array_equal(table[["a", "b"]].to_numpy()[1], alone[["a", "b"]].to_numpy()[1])
+    np.testing.assert_array_equal(table[["a", "b"]].to_numpy()[1:], alone[["a", "b"]].to_numpy()[1:])
     assert abs(table["a"][0] - alone["a"][0]) > 0.1
 
 

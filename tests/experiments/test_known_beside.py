@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import acpl
+from acpl.engine.beside import Clinical
 from acpl.errors import UserError
 
 GIVEN: dict[str, Any] = {
@@ -95,6 +96,21 @@ def test_what_is_to_be_added_must_be_said_before_anything_is_trained(place: Path
     with pytest.raises(UserError, match="beside needs what is to be added"):
         acpl.reproduce("beside", tmp_path / "out", work=tmp_path / "work", **GIVEN, data=str(place / "lesions.csv"))
     assert not (tmp_path / "work").exists()
+
+
+def test_it_is_learnt_from_the_images_that_were_labelled_for_the_run(
+    place: Path, table3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught: list[int] = []
+    before = Clinical.learnt
+
+    def learnt(names: tuple[str, ...], manifest: Any, labelled: Any) -> Clinical:
+        taught.append(int(labelled.sum()))
+        return before(names, manifest, labelled)
+
+    monkeypatch.setattr(Clinical, "learnt", learnt)
+    beside(place, table3, clinical="site")
+    assert taught == [20, 40]  # half of the training images, and all for the ceiling
 
 
 def test_labels_that_a_run_did_not_have_teach_nothing(place: Path, table3: Path) -> None:
