@@ -264,6 +264,17 @@ def test_labels_that_nobody_shares_are_said_to_be_of_no_use(place: Path, tmp_pat
     monitor = Listens()
     train(place, tmp_path / "run", group_labels=1.0, draw="groups", stages=0, monitor=monitor)
     assert "group_labels adds nothing: nobody has both labelled and unlabelled images" in monitor.said
+    assert not any("group_answers" in sentence for sentence in monitor.said)
+
+
+def test_answers_that_nobody_shares_are_said_to_be_of_no_use(place: Path, tmp_path: Path) -> None:
+    rows = pd.read_csv(place / "lesions.csv", dtype=str).drop(columns="patient")
+    rows.to_csv(tmp_path / "alone.csv", index=False)
+    for settings, said in (({"group_answers": 1.0}, 1), ({}, 0)):
+        monitor = Listens()
+        given = {"images": place, "stages": 0, "monitor": monitor, **settings}
+        train(tmp_path, tmp_path / str(said), data="alone.csv", **given)
+        assert sum("group_answers adds nothing: no two images" in sentence for sentence in monitor.said) == said
 
 
 def test_a_model_is_judged_without_the_labels_of_the_judged_patients(plain: Path, place: Path, tmp_path: Path) -> None:

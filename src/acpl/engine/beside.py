@@ -147,12 +147,15 @@ class Beside:
         return torch.searchsorted(self.ids, ids.cpu())
 
 
-def labels_nobody_shares(manifest: Manifest, roles: npt.NDArray[np.object_]) -> str | None:
-    """A sentence where ``group_labels`` says nothing of anybody."""
+def of_no_use(config: Config, manifest: Manifest, roles: npt.NDArray[np.object_]) -> list[str]:
+    """A sentence for each setting that can add nothing to these images."""
+    found = []
     labelled, unlabelled = (set(manifest.groups[roles == role]) for role in ("labelled", "unlabelled"))
-    if labelled & unlabelled:
-        return None
-    return "group_labels adds nothing: nobody has both labelled and unlabelled images"
+    if config.group_labels is not None and not labelled & unlabelled:
+        found.append("group_labels adds nothing: nobody has both labelled and unlabelled images")
+    if config.group_answers > 0 and manifest.table["group"].is_unique:
+        found.append("group_answers adds nothing: no two images are of one patient or lesion")
+    return found
 
 
 def knows_more(card: ModelCard) -> bool:

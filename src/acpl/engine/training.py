@@ -20,7 +20,7 @@ from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum
 from acpl.data.workers import Progress, nothing
 from acpl.engine.beginning import Beginning
-from acpl.engine.beside import Beside, Clinical, labels_nobody_shares
+from acpl.engine.beside import Beside, Clinical, of_no_use
 from acpl.engine.building import build_network
 from acpl.engine.checkpoints import Checkpoints
 from acpl.engine.clock import Clock
@@ -269,8 +269,8 @@ def _train(
         f"{int(validation.sum())} validation images; {manifest.task}, {reported} classes; {device.torch}"
         + (f", {processes.size} processes" if processes.size > 1 else "")
     )
-    if config.group_labels is not None and (without_use := labels_nobody_shares(manifest, roles)) is not None:
-        monitor.say(without_use)
+    for sentence in of_no_use(config, manifest, roles):
+        monitor.say(sentence)
     stop = Stop()
     bench = Workbench(
         config=config,
