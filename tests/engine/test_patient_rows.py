@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 import acpl
 from acpl.cli import app
+from acpl.engine.patient_rows import PatientRows
+from acpl.engine.run_folder import RunFolder
 from acpl.errors import UserError
 from acpl.report.tables import sentences
 
@@ -79,10 +81,8 @@ def test_names_may_lack_their_suffix_or_their_folder_and_hold_one_part_only(
     np.testing.assert_allclose(table[["a", "b"]].to_numpy(), judged(run).to_numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("written", ["scans/{}.png", "{}.png", "{}", "{}.tif"])
-def test_a_row_is_found_by_path_or_name_whatever_the_suffix(
-    written: str, run: Path, place: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("written", ["archive/scans/{}.png", ".\\scans\\{}.png", "{}.png", "scans/{}", "{}.PNG"])
+def test_a_row_is_found_by_the_end_of_a_path(written: str, run: Path, place: Path, tmp_path: Path) -> None:
     rows = pd.read_csv(place / "all.csv", dtype=str)
     rows = rows.assign(image=[written.format(name.removesuffix(".png")) for name in rows["image"]])
     rows.to_csv(tmp_path / "new.csv", index=False)
@@ -92,6 +92,26 @@ def test_a_row_is_found_by_path_or_name_whatever_the_suffix(
         (folder / name).write_bytes((place / "scans" / name).read_bytes())
     table, _ = acpl.predict(run, [folder.parent], table=tmp_path / "new.csv", device="cpu", say=pytest.fail)
     np.testing.assert_allclose(table[["a", "b"]].to_numpy(), judged(run).to_numpy(), atol=1e-6)
+
+
+def rows_called(names: list[str], run: Path, tmp_path: Path) -> PatientRows:
+    known = {"patient": [f"p{number}" for number in range(len(names))], "site": "back", "age": "40"}
+    pd.DataFrame({"image": names, **known}).to_csv(tmp_path / "called.csv", index=False)
+    folder = RunFolder.open(run)
+    return PatientRows(tmp_path / "called.csv", folder.config(), folder.card())
+
+
+def test_a_row_is_that_of_the_longest_name_and_never_of_another_file(run: Path, tmp_path: Path) -> None:
+    rows = rows_called(["1", "1.png", "b/1.png", "2.tif", "Ä.png", "x.PNG", "X.png"], run, tmp_path)
+    assert rows.of(["a/1.png", "b/1.png", "c/1.jpg"]).tolist() == [1, 2, 0]
+    assert rows.of(["2.png", "22.tif", "a2.tif", "ä.png", "x.png"]).tolist() == [-1, -1, -1, 4, -1]
+
+
+def test_two_files_never_have_one_patients_row(run: Path, tmp_path: Path) -> None:
+    rows = rows_called(["1.png"], run, tmp_path)
+    assert rows.of(["a/1.png", "a/2.png", "b/2.png"]).tolist() == [0, -1, -1]
+    with pytest.raises(UserError, match=r"a/1\.png and b/1\.png would both have the row '1\.png'"):
+        rows.of(["a/1.png", "b/1.png"])
 
 
 def test_without_a_table_it_answers_by_the_images_alone_and_says_so(run: Path, plain: Path, place: Path) -> None:

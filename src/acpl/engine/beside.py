@@ -139,6 +139,10 @@ class Beside:
         groups = self.groups[self._rows(ids)].to(probabilities.device)
         return functional.share_answers(probabilities, groups, self.shared, exclusive=self._exclusive)
 
+    def answers(self, probabilities: Tensor, ids: Tensor) -> Tensor:
+        """(samples, outputs): both, for all images to be judged."""
+        return self.together(self.added(probabilities, ids), ids)
+
     @property
     def _exclusive(self) -> bool:
         return self.task is Task.MULTI_CLASS

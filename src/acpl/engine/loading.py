@@ -79,9 +79,8 @@ class Model:
             if bad:
                 raise UserError(f"{bad[0].name} cannot be read, so that rows of patients and images would not agree")
             table = patients.reset_index(drop=True)
-            said = answers_beside(
-                self.predictor.card, table if "group" in table else table.assign(group=range(len(ids))), said
-            )
+            whose = table.get("group", table.index)
+            said = answers_beside(self.predictor.card, table.assign(group=whose), said)
         return prediction_table(ids, said, self.predictor.card)
 
     def probabilities_of(self, pixels: Sequence[Tensor]) -> Floats:

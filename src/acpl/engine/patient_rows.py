@@ -1,7 +1,7 @@
 """A table of what is known beside images that are to be predicted: which row belongs to which file."""
 
-from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from acpl.config import Config
-from acpl.data.files import without_suffix
+from acpl.data.files import exact, folded, without_suffix
 from acpl.data.tables import GROUP_NAMES, IMAGE_NAMES, find_column, read_cells, refuse_blank, refuse_duplicates
 from acpl.engine.beside import Beside, Clinical, knows_more
 from acpl.engine.run_folder import ModelCard
@@ -39,17 +39,36 @@ class PatientRows:
         self.card = card
         self.cells = cells.reset_index(drop=True)
         self.owner = cells[image if group is None else group].tolist()
-        self.row = {key: place for place, name in enumerate(cells[image]) for key in (without_suffix(name), name)}
+        self.names = cells[image].tolist()
+        self._row = {form: _only_ones(map(form, map(_plain, self.names))) for form in (exact, folded)}
         if card.clinical is not None:  # what is missing is said before any image is read
             Clinical.of_json(card.clinical).numbers(self.cells[:0])
 
-    def of(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Each file's row, by its path or its name alone, with or without the suffix; -1 where it has none."""
-        return np.array([next((self.row[key] for key in _keys(n) if key in self.row), -1) for n in names], np.int64)
+    def of(self, files: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Each file's row, -1 where it has none: the one whose name is the longest end of its path, suffix or not.
 
-    def answers(self, names: Sequence[str], probabilities: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        As when images are looked up for a table, case and accents do not count where nothing else is found. Two files
+        that would get one row are refused: one of them is another patient's.
+        """
+        rows = [self._of(file) for file in files]
+        first: dict[int, str] = {}
+        for file, row in zip(files, rows, strict=True):
+            if row >= 0 and row in first:
+                raise UserError(
+                    f"{first[row]} and {file} would both have the row '{self.names[row]}': "
+                    "name images in the table by their folders, too"
+                )
+            first[row] = file
+        return np.array(rows, np.int64)
+
+    def _of(self, file: str) -> int:
+        ends = _ends(_plain(file))
+        found = (row[form(end)] for form, row in self._row.items() for end in ends if form(end) in row)
+        return next(found, -1)
+
+    def answers(self, files: Sequence[str], probabilities: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """(files, classes): the answers with what the rows say, and who has one; others stay as they are."""
-        rows = self.of(names)
+        rows = self.of(files)
         known = rows >= 0
         table = self.cells.reindex(rows).reset_index(drop=True)
         table["group"] = [self.owner[row] if row >= 0 else (place,) for place, row in enumerate(rows)]
@@ -65,10 +84,24 @@ def answers_beside(
     if beside is None:
         return probabilities
     ids, said = torch.arange(len(table)), torch.from_numpy(probabilities).float()
-    answered: Floats = beside.together(beside.added(said, ids), ids).double().numpy()
+    answered: Floats = beside.answers(said, ids).double().numpy()
     return answered
 
 
-def _keys(name: str) -> tuple[str, ...]:
-    alone = PurePosixPath(name.replace("\\", "/")).name
-    return (name, without_suffix(name), alone, without_suffix(alone))
+def _plain(name: str) -> str:
+    return name.replace("\\", "/").removeprefix("./").lstrip("/")
+
+
+def _ends(path: str) -> list[str]:
+    """What a table may call this file: all of its path, and ever less of it, each with its suffix and without."""
+    parts = path.split("/")
+    whole = ["/".join(parts[start:]) for start in range(len(parts))]
+    return list(dict.fromkeys(name for end in whole for name in (end, without_suffix(end))))
+
+
+def _only_ones(names: Iterable[str]) -> dict[str, int]:
+    """The row of each name that one row alone has."""
+    found: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        found.setdefault(name, []).append(row)
+    return {name: rows[0] for name, rows in found.items() if len(rows) == 1}

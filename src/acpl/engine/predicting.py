@@ -69,7 +69,7 @@ class Predictor(NamedTuple):
         """(samples, classes) probabilities of these ids in their order; of the images alone without ``beside``."""
         said = self.inference(images)(ids, progress).probabilities[:, : len(self.card.classes)]
         if beside is not None:
-            said = beside.together(beside.added(said, ids), ids)
+            said = beside.answers(said, ids)
         reported: Floats = said.double().cpu().numpy()
         return reported
 
@@ -102,7 +102,6 @@ def run_prediction(
     if patients is None and knows_more(card):
         say(f"judged by the images alone: the model knows {asked_for(card)} as well, which a --table may say")
     files = find_files(images)
-    within = {file.id: file.name for file in files}
     names: list[str] = []
     rows: list[Floats] = []
     bad: list[BadFile] = []
@@ -118,7 +117,7 @@ def run_prediction(
         raise UserError(f"none of {len(files)} files could be read:\n{reasons}")
     said = np.concatenate(rows)
     if patients is not None:
-        said, known = patients.answers([within[name] for name in names], said)
+        said, known = patients.answers(names, said)
         if not known.all():
             first = names[int(np.flatnonzero(~known)[0])]
             say(f"{int((~known).sum())} of {len(names)} images have no row in {table} and are judged alone: {first}, …")
