@@ -102,10 +102,7 @@ def _source(config: Config) -> tuple[Any, ...]:
 def _one_split(folders: Sequence[RunFolder]) -> tuple[pd.DataFrame, dict[str, int]]:
     """The first run's split, in which an image is labelled where it is for any run; and how many are, for any and for
     the one that has most."""
-    splits = [
-        pd.read_csv(folder.path / "split.csv", dtype={"image": str, "role": str}, keep_default_na=False)
-        for folder in folders
-    ]
+    splits = [folder.split() for folder in folders]
     whole = splits[0].copy()
     for folder, split in zip(folders, splits, strict=True):
         same = split[["id", "image"]].equals(whole[["id", "image"]])

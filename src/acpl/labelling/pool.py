@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -111,8 +110,7 @@ def look(pool: Pool, *, device: str = "auto") -> Sight:
 
 def _roles(folder: RunFolder, manifest: Manifest) -> npt.NDArray[np.object_]:
     """Each training image's role in the run; a data set that has changed since is refused."""
-    split = pd.read_csv(folder.path / "split.csv", dtype={"image": str, "role": str}, keep_default_na=False)
-    split = split.set_index("id")
+    split = folder.split().set_index("id")
     known = manifest.table.index.isin(split.index)
     there = manifest.table.index[known]
     names = manifest.table["image"][known].astype(str)
