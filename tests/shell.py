@@ -8,6 +8,23 @@ import tempfile
 from pathlib import Path
 
 PATIENCE = 300
+# The command that waits after each step, so that there is time to ask for a stop within a short run.
+UNHURRIED = """
+import time
+from acpl.cli import main
+from acpl.engine.step import TrainingStep
+
+honest = TrainingStep.__call__
+
+
+def call(self, number):
+    honest(self, number)
+    time.sleep(0.1)
+
+
+TrainingStep.__call__ = call
+main()
+"""
 _SERVER = multiprocessing.get_context("forkserver")
 _IMPORTED = ["acpl.api", "acpl.cli", "monai.networks.nets", "lightning_fabric", "tests.shell"]
 

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 from tests.engine.crews import in_crew
+from tests.noise import write_noise
 
 import acpl
 from acpl.data.clinical import ClinicalColumn
@@ -56,14 +56,12 @@ class Listens(Quiet):
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Noise of 40 patients, two images each, whose site tells which of three lesions they have, or two findings."""
     folder = tmp_path_factory.mktemp("noise")
-    rng = np.random.default_rng(0)
     rows = []
-    for number in range(80):
-        Image.fromarray(rng.integers(0, 256, (32, 32), dtype=np.uint8)).save(folder / f"{number:02d}.png")
+    for number, name in enumerate(write_noise(folder, 80)):
         patient = number // 2
         kind = patient % 3
         part = "train" if patient < 20 else "val" if patient < 29 else "test"
-        row = {"image": f"{number:02d}.png", "patient": f"p{patient}", "split": part, "dx": "abc"[kind]}
+        row = {"image": name, "patient": f"p{patient}", "split": part, "dx": "abc"[kind]}
         known = {"site": SITES[kind], "age": "" if number % 7 == 0 else str(30 + 10 * kind + number % 5)}
         rows.append(row | known | {"Mass": int(kind == 0), "Nodule": int(kind == 1)})
     table = pd.DataFrame(rows)

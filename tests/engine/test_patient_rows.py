@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
+from tests.noise import write_noise
 from typer.testing import CliRunner
 
 import acpl
@@ -28,17 +28,12 @@ TINY: dict[str, Any] = {
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Noise of 30 patients, two images each, whose site tells what they have."""
     folder = tmp_path_factory.mktemp("noise")
-    (folder / "scans").mkdir()
-    rng = np.random.default_rng(0)
     rows = []
-    for number in range(60):
-        Image.fromarray(rng.integers(0, 256, (32, 32), dtype=np.uint8)).save(folder / "scans" / f"{number:02d}.png")
+    for number, name in enumerate(write_noise(folder / "scans", 60)):
         patient = number // 2
         part = "train" if patient < 20 else "val" if patient < 25 else "test"
         known = {"site": SITES[patient % 2], "age": 40 + patient % 3}
-        rows.append(
-            {"image": f"{number:02d}.png", "patient": f"p{patient}", "split": part, **known, "dx": "ab"[patient % 2]}
-        )
+        rows.append({"image": name, "patient": f"p{patient}", "split": part, **known, "dx": "ab"[patient % 2]})
     pd.DataFrame(rows).to_csv(folder / "all.csv", index=False)
     return folder
 

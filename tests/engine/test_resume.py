@@ -24,6 +24,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from tests.conftest import TINY
+from tests.shell import UNHURRIED
 
 import acpl
 from acpl.algorithms.acpl import ACPL
@@ -275,23 +276,6 @@ def test_a_run_that_is_killed_while_decoding_ends_with_the_same_bits(tmp_path: P
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-# Waits after each step, so that there is time to ask for a stop within a short run.
-UNHURRIED = """
-import time
-from acpl.cli import main
-from acpl.engine.step import TrainingStep
-
-honest = TrainingStep.__call__
-
-
-def call(self, number):
-    honest(self, number)
-    time.sleep(0.1)
-
-
-TrainingStep.__call__ = call
-main()
-"""
 COMMAND = [sys.executable, "-c", UNHURRIED, "train", "--data", "phantom-chest", "--quiet"]
 OPTIONS = ["--phantom-patients", "60", "--size", "32", "--fraction", "0.3", "--device", "cpu", "--batch-size", "8",
            "--warmup-epochs", "30", "--stages", "0", "--method", "supervised", "--dropout", "0.2"]  # fmt: skip

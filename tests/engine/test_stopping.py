@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import typer
 from tests.conftest import SMALLEST
+from tests.shell import UNHURRIED
 
 import acpl
 from acpl.cli import _orderly_stop
@@ -187,23 +188,6 @@ def test_processes_beside_the_first_leave_the_terminals_signals_to_it(monkeypatc
 
 
 # From a terminal: what a person starts, and what happens when it is closed.
-
-UNHURRIED = """
-import sys, time
-from acpl.cli import main
-from acpl.engine.step import TrainingStep
-
-honest = TrainingStep.__call__
-
-
-def call(self, number):
-    honest(self, number)
-    time.sleep(0.05)
-
-
-TrainingStep.__call__ = call
-main()
-"""
 
 
 @pytest.mark.slow

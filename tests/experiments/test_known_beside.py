@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
+from tests.noise import write_noise
 
 import acpl
 from acpl.engine.beside import Clinical
@@ -25,16 +24,14 @@ GIVEN: dict[str, Any] = {
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Noise of 40 patients, two images each, whose site tells what they have but in every fifth."""
     folder = tmp_path_factory.mktemp("noise")
-    rng = np.random.default_rng(0)
     rows = []
-    for number in range(80):
-        Image.fromarray(rng.integers(0, 256, (32, 32), dtype=np.uint8)).save(folder / f"{number:02d}.png")
+    for number, name in enumerate(write_noise(folder, 80)):
         patient = number // 2
         part = "train" if patient < 20 else "val" if patient < 26 else "test"
         kind = patient % 2 if patient % 5 else 1 - patient % 2
         rows.append(
             {
-                **{"image": f"{number:02d}.png", "patient": f"p{patient}", "split": part},
+                **{"image": name, "patient": f"p{patient}", "split": part},
                 **{"site": ("back", "face")[kind], "dx": "ab"[patient % 2]},
             }
         )
