@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from acpl.data.label_cells import UNSURE, is_blank
+from acpl.data.tables import OWN_COLUMNS
 from acpl.errors import UserError
 from acpl.settings import unknown
 
@@ -16,7 +17,6 @@ MOST_WORDS = 100
 """Different words that a column may hold; one with more is a name or a text."""
 FARTHEST = 3.0
 """Standard deviations from the mean beyond which a number counts as if it were there: an age of 999 is a slip."""
-_OWN = ("image", "group", "part", "role")
 _LARGEST = 1e100  # beyond it, squares and their sums are no numbers any more
 _FAR_OUT = 3.0  # times the distance of the quartiles, from the nearer one
 _CONSTANT = 1e-9  # a spread that is less than this share of the numbers is what rounding leaves
@@ -64,8 +64,8 @@ def find_clinical(table: pd.DataFrame, names: Sequence[str]) -> list[ClinicalCol
     """How each of these columns becomes numbers, by what it holds in this table; a UserError says what cannot."""
     found = []
     for name in names:
-        if name not in table.columns or name in _OWN:
-            raise unknown("clinical column", name, [str(other) for other in table.columns if other not in _OWN])
+        if name not in table.columns or name in OWN_COLUMNS:
+            raise unknown("clinical column", name, [str(other) for other in table.columns if other not in OWN_COLUMNS])
         cells = table[name]
         if _holds_numbers(cells):
             found.append(ClinicalColumn(name, *_mean_and_spread(_numbers(cells))))
