@@ -340,6 +340,9 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(tmp_path: Path) -> None:
         ("table4", {"ks": [3]}, "ks can be named for figure-k only"),
         ("figure-k", {"fractions": [0.1, 0.2]}, "figure-k shows one fraction, but 2 were named"),
         ("trust", {"fractions": [0.1, 0.2]}, "trust shows one fraction, but 2 were named"),
+        ("trust", {"methods": ["acpl", "acpl-plus"]}, "trust is about one method that selects by information"),
+        ("trust", {"methods": ["ups"]}, "one method that selects by information: acpl or acpl-plus"),
+        ("trust", {"tune": 2}, "trust is about acpl alone; tune is for table1, table2, table3"),
         ("table1", {"labelled": 8}, "labelled sets how many images keep their labels, but here fractions do"),
         ("table4", {"seeds": 0}, "should be at least 1"),
         ("table4", {"tuned": "nowhere.yaml"}, "nowhere.yaml could not be read"),
@@ -351,6 +354,13 @@ def test_wrong_wishes_are_refused_in_one_sentence(
     with pytest.raises(UserError, match=sentence):
         again(name, tmp_path, **wrong)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("named", "method"), [({}, "acpl"), ({"methods": ["acpl-plus"]}, "acpl-plus")])
+def test_trust_may_be_asked_of_acpl_plus(named: dict[str, Any], method: str, tmp_path: Path) -> None:
+    said = again("trust", tmp_path, dry_run=True, **named)
+    assert said[0].startswith(f"to run   {method}-0")
+    assert said[-1] == "1 cells, 1 to run"
 
 
 def test_the_shell_lists_every_name_without_loading_torch() -> None:

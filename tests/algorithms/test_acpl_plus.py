@@ -18,6 +18,7 @@ OFF: dict[str, Any] = {
     **{name: field.default for name, field in ACPLSettings.model_fields.items()},
     "k": 3,
     "k_share": None,
+    "centre": False,
     "sharpen": 1.0,
     "relabel": False,
     "balance": 0.0,
@@ -35,6 +36,7 @@ class TestEverySettingOn(MethodTester):
     name = "acpl-plus"
     settings = {  # noqa: RUF012
         "k_share": 0.3,
+        "centre": True,
         "sharpen": 0.5,
         "relabel": True,
         "balance": 0.5,
@@ -78,6 +80,38 @@ def test_k_follows_the_anchors_where_it_is_a_share_of_them() -> None:
 
 
 @pytest.mark.parametrize("task", list(Task))
+def test_cosines_are_taken_about_the_anchors_mean_where_that_is_set(task: Task) -> None:
+    world = after_warmup(task, centre=True)
+    pools, network = world.pools, world.method.networks().trained
+    unlabelled, anchors = (world.look(network, ids) for ids in (pools.unlabelled.clone(), pools.anchors.clone()))
+    origin = anchors.features.double().mean(dim=0)
+    rows, others = (F.normalize(views.features.double() - origin, dim=1) for views in (unlabelled, anchors))
+    near = (rows @ others.T).topk(3)
+    density = near.values.mean(dim=1).clamp_min(0).float()
+    labels = pools.targets(pools.anchors)[near.indices].mean(dim=1)
+    record = world.method.before_stage(1, world.look)
+    assert record is not None
+    found = record.candidates
+    assert torch.allclose(found["density"], near.values.mean(dim=1).float(), atol=1e-4)
+    assert torch.allclose(found["neighbours"], labels, atol=1e-6)
+    chosen = found["selected"]
+    wanted = functional.informative_mixup(unlabelled.probabilities, labels, density)[chosen]
+    assert torch.allclose(found["pseudo_label"][chosen], wanted, atol=1e-4)
+    plain = after_warmup(task).method.before_stage(1, world.look)
+    assert plain is not None
+    assert plain.candidates["density"].min() > found["density"].max()  # all lie on one side of 0
+
+
+def test_anchors_that_are_all_alike_tell_nothing_about_their_mean() -> None:
+    world = after_warmup(centre=True)
+    world.images[world.pools.anchors] = 0.5
+    record = world.method.before_stage(1, world.look)
+    assert record is not None
+    assert record.candidates["density"].abs().max() < 1e-3
+    assert record.candidates["neighbours"].isfinite().all()
+
+
+@pytest.mark.parametrize("task", list(Task))
 def test_sharpened_pseudo_labels_are_nearer_to_0_and_1(task: Task) -> None:
     labels = []
     for temperature in (1.0, 0.5):
@@ -90,9 +124,10 @@ def test_sharpened_pseudo_labels_are_nearer_to_0_and_1(task: Task) -> None:
     assert (sharp - 0.5).abs().mean() > (plain - 0.5).abs().mean()
 
 
+@pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("task", list(Task))
-def test_pseudo_labels_of_earlier_stages_are_made_anew_where_that_is_set(task: Task) -> None:
-    world = after_warmup(task, relabel=True)
+def test_pseudo_labels_of_earlier_stages_are_made_anew_where_that_is_set(task: Task, centre: bool) -> None:
+    world = after_warmup(task, relabel=True, centre=centre)
     world.run_stage(1, 3)
     pools = world.pools
     old, given = pools.targets(pools.pseudo_labelled), pools.targets(pools.given)
@@ -100,7 +135,8 @@ def test_pseudo_labels_of_earlier_stages_are_made_anew_where_that_is_set(task: T
     seen, anchors = (
         world.look(world.method.networks().trained, ids) for ids in (pools.pseudo_labelled.clone(), pools.given)
     )
-    near = functional.nearest(seen.features, anchors.features, 3)
+    origin = anchors.features.mean(dim=0) if centre else 0.0
+    near = functional.nearest(seen.features - origin, anchors.features - origin, 3)
     means = functional.neighbour_labels(near.index, given)
     want = functional.informative_mixup(seen.probabilities, means, functional.density(near.similarity))
     world.method.before_stage(2, world.look)
@@ -194,7 +230,7 @@ def test_a_class_balanced_loss_weighs_the_rare_more_and_the_equal_alike() -> Non
 def test_every_further_setting_can_be_switched_off() -> None:
     further = set(ACPLPlusSettings.model_fields) - set(ACPLSettings.model_fields)
     assert further == {
-        "k_share", "sharpen", "relabel", "balance", "consistency", "consistency_confidence", "consistency_in",
+        "k_share", "centre", "sharpen", "relabel", "balance", "consistency", "consistency_confidence", "consistency_in",
         "labelled_loss", "adjustment",
     }  # fmt: skip
     assert ACPLPlusSettings.parse(OFF).consistency == 0

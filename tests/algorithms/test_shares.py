@@ -44,6 +44,7 @@ def same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
         ("acpl", {"k": 4, "density": "min-max", "high_component": "minimum", "features_from": "averaged"}),
         ("acpl", {"k": 50, "pseudo_label": "random-weight", "purification": False}),
         ("acpl-plus", {}),
+        ("acpl-plus", {"centre": True, "relabel": True}),
         ("graph-xnet", {"k": 3}),
     ],
 )

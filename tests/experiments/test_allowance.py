@@ -10,7 +10,8 @@ from tests.conftest import SMALLEST
 
 import acpl
 from acpl.errors import UserError
-from acpl.experiments.reproduce.allowance import sentences, trials
+from acpl.experiments.reproduce.allowance import choose_all, not_run, sentences, trials
+from acpl.experiments.reproduce.keeping import SMALL, SPLIT, seen_on_validation
 from acpl.experiments.reproduce.plan import Arm, Ground, Request
 from acpl.experiments.reproduce.studies import STUDIES
 from acpl.experiments.tuning import Choice, candidates
@@ -94,6 +95,51 @@ def test_without_validation_labels_nothing_can_be_chosen(tmp_path: Path, monkeyp
     monkeypatch.setattr(Request, "ground", lambda _: nobody)
     with pytest.raises(UserError, match="tune chooses on the validation part, but phantom-chest has none"):
         called(tmp_path, tune=2)
+
+
+def kept_run(folder: Path, keep: str, looks: list[float | None]) -> None:
+    folder.mkdir(parents=True)
+    for name in (*SMALL, SPLIT):
+        (folder / name).write_text("")
+    (folder / "config.yaml").write_text(yaml.safe_dump({"keep": keep}))
+    events = [{"event": "stage"}, *({"event": "epoch", "validation_auroc": look} for look in looks)]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+@pytest.mark.parametrize(
+    ("keep", "looks", "figure"),
+    [
+        ("best", [None, 0.7, float("nan"), 0.9, 0.8], 0.9),
+        ("last", [None, 0.7, 0.9, 0.8, float("nan")], 0.8),
+        ("best", [None, float("nan")], None),
+        ("best", [], None),
+    ],
+)
+def test_a_kept_run_has_on_validation_what_its_kept_model_had(
+    keep: str, looks: list[float | None], figure: float | None, tmp_path: Path
+) -> None:
+    kept_run(tmp_path / "run", keep, looks)
+    assert seen_on_validation(tmp_path / "run") == figure
+
+
+@pytest.mark.parametrize("table", ["table1", "table3"])
+def test_a_candidate_that_a_table_has_run_already_is_not_tried_again(table: str, tmp_path: Path) -> None:
+    wanted = request()
+    found = trials(wanted, GROUND, lambda share: STUDIES["table1"].arms(wanted, GROUND, share), 3)[:1]
+    cells = found[0].cells
+    records, work = tmp_path / "results" / "table1" / "tuning", tmp_path / "work"
+    for cell, figure in ((cells[0], 0.8), (cells[1], 0.9), (cells[2], None)):
+        kept_run(tmp_path / "results" / table / "runs" / cell.name, "best", [figure])
+    (tmp_path / "results" / table / "runs" / cells[1].name / "evaluation.json").unlink()  # copying was cut short
+    assert not_run(found, records, work) == [cells[1], cells[2]]
+    for cell, figure in ((cells[1], 0.7), (cells[2], 0.6)):
+        (work / cell.name).mkdir(parents=True)
+        (work / cell.name / cell.evaluation).write_text(json.dumps({"auroc": {"mean": figure}}))
+    assert not_run(found, records, work) == []
+    chosen = choose_all(found, records, work, jobs=1, say=print)
+    assert chosen == {(0.1, "supervised"): Choice({}, 3)}
+    (file,) = records.iterdir()
+    assert [row["validation_auroc"] for row in json.loads(file.read_text())] == [0.8, 0.7, 0.6]
 
 
 @pytest.mark.slow

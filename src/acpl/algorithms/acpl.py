@@ -32,6 +32,7 @@ from acpl.algorithms.contract import (
 from acpl.algorithms.mixing import beta_draws, mixed_pairs
 from acpl.algorithms.surroundings import Surroundings, surroundings
 from acpl.functional.sums import exact_sum
+from acpl.functional.survey import Source
 from acpl.models import Classifier, classification_loss
 from acpl.settings import Section, at_share
 from acpl.task import Task
@@ -179,6 +180,10 @@ class ACPL(StepByStep):
         found: int = self.settings.neighbours(self.context.fraction)
         return found
 
+    def compared(self, samples: Source, anchors: Tensor) -> tuple[Source, Tensor]:
+        """Features of both as their cosines are taken; here as the network gives them."""
+        return samples, anchors
+
     def refined(self, pseudo_labels: Tensor) -> Tensor:
         """(samples, classes): pseudo-labels as they are taught; here as eq. 6 gives them."""
         return pseudo_labels
@@ -220,10 +225,10 @@ class ACPL(StepByStep):
         settings, pools, group, k = self.settings, self.pools, self.context.group, self.neighbours()
         network, all_anchors = self._network_for_features(look), pools.anchors
         unlabelled, anchors = look.share(network, pools.unlabelled), look.share(network, all_anchors)
-        features, device = anchors.views.features[:], anchors.views.features[:0].device
+        samples, features = self.compared(unlabelled.views.features, anchors.views.features[:])
+        device, approximate = features.device, settings.neighbours_by == "ivf"
         anchor_labels = pools.targets(all_anchors).to(device)
-        approximate = settings.neighbours_by == "ivf"
-        found = surroundings(unlabelled.views.features, features, anchor_labels, k, group, approximate=approximate)
+        found = surroundings(samples, features, anchor_labels, k, group, approximate=approximate)
         density, level, chosen = self._chosen(found.density)
 
         model = unlabelled.views.probabilities[:].to(device)

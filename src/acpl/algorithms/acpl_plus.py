@@ -1,10 +1,10 @@
 """ACPL with settings that go beyond the paper.
 
-Seven of them, each with a value that switches it off; with all off it is ``acpl`` to the bit, so that each one's gain
-can be measured alone. K as a share of the anchors; sharper pseudo-labels; pseudo-labels of earlier stages made anew;
-rare classes drawn oftener; a consistency term on the unlabelled pool after FixMatch, whose teacher is the averaged
-copy; and a labelled term for classes that are not equally common. The seventh, weights drawn anew at every stage, is
-``acpl``'s own ``reinitialise``.
+Eight of them, each with a value that switches it off; with all off it is ``acpl`` to the bit, so that each one's gain
+can be measured alone. K as a share of the anchors; cosines about the anchors' mean; sharper pseudo-labels;
+pseudo-labels of earlier stages made anew; rare classes drawn oftener; a consistency term on the unlabelled pool after
+FixMatch, whose teacher is the averaged copy; and a labelled term for classes that are not equally common. The eighth,
+weights drawn anew at every stage, is ``acpl``'s own ``reinitialise``.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ from acpl.algorithms.contract import Batch, Context, Draw, Look, Record, Samples
 from acpl.algorithms.drawing import repeat_factors, repeated
 from acpl.algorithms.fixmatch import align, masked_loss
 from acpl.algorithms.mixmatch import sharpen
-from acpl.algorithms.surroundings import surroundings
+from acpl.algorithms.surroundings import Centred, mean_row, surroundings
+from acpl.functional.survey import Source
 from acpl.models import classification_loss, probabilities
 from acpl.models.balanced import class_balanced_loss, logit_adjusted_loss
 from acpl.settings import Section
@@ -37,6 +38,9 @@ class ACPLPlusSettings(ACPLSettings):
 
     k_share: float | None = Field(default=None, gt=0, le=1)
     """K as a share of the anchors, which grow from stage to stage, instead of ``k``."""
+    centre: bool = False
+    """Take the anchors' mean for the origin of the features before their cosines (eqs. 4, 5). Pooled activations are
+    never negative, so that all lie on one side and cosines are near 1 whatever the images show."""
     sharpen: PositiveFloat = 1.0
     """Temperature of the pseudo-labels: below 1 they are sharpened; 1 leaves them as eq. 6 gives them."""
     relabel: bool = False
@@ -77,6 +81,13 @@ class ACPLPlus(ACPL):
         """K: the share of the anchors as they stand, at least 1, where one is set."""
         share = self.settings.k_share
         return super().neighbours() if share is None else max(1, round(share * len(self.pools.anchors)))
+
+    def compared(self, samples: Source, anchors: Tensor) -> tuple[Source, Tensor]:
+        """Less the anchors' mean where that is set."""
+        if not self.settings.centre:
+            return samples, anchors
+        origin = mean_row(anchors, self.context.group)
+        return Centred(samples, origin), anchors - origin
 
     def refined(self, pseudo_labels: Tensor) -> Tensor:
         """Sharpened at the temperature that is set."""
@@ -156,9 +167,9 @@ class ACPLPlus(ACPL):
             return
         network = self._network_for_features(look)
         samples, anchors = look.share(network, pools.pseudo_labelled), look.share(network, pools.given)
-        features = anchors.views.features[:]
+        rows, features = self.compared(samples.views.features, anchors.views.features[:])
         given = pools.targets(pools.given).to(features.device)
-        found = surroundings(samples.views.features, features, given, self.neighbours(), group)
+        found = surroundings(rows, features, given, self.neighbours(), group)
         density = self._scaled(found.density)
         model = samples.views.probabilities[:].to(features.device)
         labels = self.refined(self._pseudo_labels(index, model, found.labels, density))

@@ -1,7 +1,7 @@
 """What a stage finds out about the unlabelled pool among its anchors, block by block and in a group of processes."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from acpl import functional
 from acpl.functional.approximate import ApproximateSurvey, recall
 from acpl.functional.group import Group
 from acpl.functional.neighbours import Nearest
+from acpl.functional.sums import exact_sum
 from acpl.functional.survey import Source, Survey
 
 # A block's lists of neighbours and, where they are read for it, its features.
@@ -18,6 +19,32 @@ _BLOCK_BYTES = 2**29
 _KEPT_BYTES = 2**28
 _SHOWN = 3
 _SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Rows less one that is taken for the origin, part by part as they are asked for."""
+
+    rows: Source
+    origin: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(rows, columns)``."""
+        return self.rows.shape
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: Any, /) -> Tensor:
+        """The rows of a slice, or of an int64 tensor of row numbers."""
+        return self.rows[part].to(self.origin.device) - self.origin
+
+
+def mean_row(rows: Tensor, group: Group) -> Tensor:
+    """(columns,): the mean of all processes' rows, to the bit the same however they are shared out."""
+    count = int(group.sum(torch.tensor([len(rows)], device=rows.device)))
+    return (exact_sum(rows, torch.ones_like(rows), group) / max(count, 1)).float()
 
 
 class _Surveyor(Protocol):

@@ -109,19 +109,22 @@ def chosen_before(file: Path, offered: Sequence[Settings]) -> Choice | None:
 
 
 def choose(
-    folder: Path, cells: Sequence[Cell], offered: Sequence[Settings], failed: Mapping[str, str], file: Path
+    folder: Path,
+    cells: Sequence[Cell],
+    offered: Sequence[Settings],
+    failed: Mapping[str, str],
+    file: Path,
+    known: Mapping[str, float] | None = None,
 ) -> Choice:
     """The candidate that is best on validation, the earlier of equals; what was found is kept in ``file``.
 
     What was chosen once stays chosen, for runs have been trained with it: a candidate that failed then and is done now
-    comes too late. Where all failed it is the method as it stands, which will then fail in sight of all.
+    comes too late. ``known`` has the figures, by name, of cells that need no folder. Where all failed it is the method
+    as it stands, which will then fail in sight of all.
     """
     if before := chosen_before(file, offered):
         return before
-    figures = [
-        read_evaluation(folder, cell)["auroc"]["mean"] if is_done(folder, cell) and cell.name not in failed else None
-        for cell in cells
-    ]
+    figures = [None if cell.name in failed else _figure(folder, cell, known or {}) for cell in cells]
     best = max(range(len(cells)), key=lambda number: (figures[number] is not None, figures[number] or 0.0, -number))
     record = [
         {"settings": dict(extra), "validation_auroc": figure, "failed": failed.get(cell.name), "chosen": place == best}
@@ -129,3 +132,10 @@ def choose(
     ]
     write_whole(file, (json.dumps(record, indent=2) + "\n").encode())
     return Choice.of(record)
+
+
+def _figure(folder: Path, cell: Cell, known: Mapping[str, float]) -> float | None:
+    if not is_done(folder, cell):
+        return known.get(cell.name)
+    figure: float | None = read_evaluation(folder, cell)["auroc"]["mean"]
+    return figure

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from acpl.engine.writing import told
-from acpl.experiments.cells import Cell, run_cells
+from acpl.experiments.cells import Cell, is_done, run_cells
+from acpl.experiments.reproduce.keeping import is_kept, seen_on_validation
 from acpl.experiments.reproduce.plan import Arm, Ground, Request, percent
 from acpl.experiments.tuning import Choice, Settings, candidates, choose, chosen_before
 
@@ -49,9 +50,17 @@ def _of_method(request: Request, method: str, fraction: float, steps: int, count
 
 
 def not_run(of: Sequence[Trials], folder: Path, work: Path) -> list[Cell]:
-    """The runs that a choice still waits for."""
+    """The runs that a choice still waits for: not those that this table, or another beside it, has kept."""
     waiting = [cell for one in of if one.before(folder) is None for cell in one.cells]
-    return [cell for cell in waiting if not (work / cell.name / cell.evaluation).exists()]
+    known = _kept_figures(waiting, folder)
+    return [cell for cell in waiting if cell.name not in known and not is_done(work, cell)]
+
+
+def _kept_figures(cells: Sequence[Cell], folder: Path) -> dict[str, float]:
+    """What kept runs had on validation, by their names; weights are not kept, so it is what their training saw."""
+    runs = {run.name: run for run in sorted(folder.parent.parent.glob("*/runs/*")) if is_kept(run)}
+    seen = {cell.name: seen_on_validation(runs[cell.name]) for cell in cells if cell.name in runs}
+    return {name: figure for name, figure in seen.items() if figure is not None}
 
 
 def known_choices(of: Sequence[Trials], folder: Path) -> dict[tuple[float, str], Choice]:
@@ -65,11 +74,12 @@ def choose_all(
 ) -> dict[tuple[float, str], Choice]:
     """The best on validation by share of labels and method; what was found is kept in ``folder``."""
     failed = run_cells(not_run(of, folder, work), work, jobs=jobs, say=say, keep_going=True)
+    known = _kept_figures([cell for one in of for cell in one.cells], folder)
     with told(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return {
         (one.fraction, one.method): one.before(folder)
-        or choose(work, one.cells, one.offered, failed, one.record(folder))
+        or choose(work, one.cells, one.offered, failed, one.record(folder), known)
         for one in of
     }
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -141,6 +142,16 @@ def _without_places(values: dict[str, Any]) -> dict[str, Any]:
 def events(folder: Path) -> list[dict[str, Any]]:
     """A kept run's events in order."""
     return [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def seen_on_validation(folder: Path) -> float | None:
+    """A kept run's mean AUROC on validation as its training saw it: of the model that it kept."""
+    looks = [event.get("validation_auroc") for event in events(folder)]
+    found = [float(figure) for figure in looks if figure is not None and not math.isnan(figure)]
+    if not found:
+        return None
+    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    return max(found) if config["keep"] == "best" else found[-1]
 
 
 def made_by(folder: Path) -> dict[str, Any]:

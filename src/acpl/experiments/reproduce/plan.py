@@ -28,7 +28,7 @@ _AS_BEFORE: dict[str, Any] = {
     **{"looks": "one", "crop_size": None, "phantom_errors": 0.0},
     **{"clinical": [], "group_labels": None, "group_answers": 0.0},
 }
-_SETTINGS_AS_BEFORE = {"neighbours_by": "exact", "relabel": False}
+_SETTINGS_AS_BEFORE = {"neighbours_by": "exact", "relabel": False, "centre": False}
 
 
 @dataclass(frozen=True)

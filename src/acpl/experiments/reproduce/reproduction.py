@@ -157,7 +157,7 @@ def _choices(
     """What every method is given on top, by share of labels and name; without ``run`` as far as it is known."""
     if tune == 1:
         return {}
-    if not study.methods:
+    if not study.methods or study.name == "trust":
         raise UserError(f"{study.name} is about acpl alone; tune is for {', '.join(METHODS_FOR)}")
     refuse_without_validation(ground.validation, short(request.shared(request.fractions[0]).data))
     offered = trials(request, ground, lambda fraction: study.arms(request, ground, fraction), tune)
