@@ -16,9 +16,10 @@ from scipy.stats import studentized_range
 
 import acpl
 from acpl.config import resolve
+from acpl.engine.judging import resampled_auroc
 from acpl.engine.training import source_of
 from acpl.errors import UserError
-from acpl.evaluation import Resampled
+from acpl.evaluation import Resampled, mean_over_trainings
 from acpl.experiments.cells import Cell, refuse_given_labels
 from acpl.experiments.comparison import notes_on, steps_of, write_tables
 from acpl.experiments.contents import contents
@@ -226,12 +227,34 @@ def test_a_mean_over_fewer_seeds_says_so_and_is_compared_over_those_that_both_ha
     leader, behind = sorted(entries.values(), key=lambda entry: entry.rank or 0)
     assert behind.behind == pytest.approx(first[behind.method] - first[leader.method])
     assert entries[other].spread is None
+    assert (behind.wider_low, leader.wider_low) == (None, None)  # of one training nothing is known about another
     write_tables(tmp_path, list(entries.values()), {})
     for name in ("table.md", "table.tex"):
         text = (tmp_path / name).read_text()
         assert f"{other} (1 of 2)" in text
         assert "seed 1: no luck" in text
         assert "the mean is over 1 of 2 seeds" in text
+
+
+def test_what_a_method_is_behind_by_has_an_interval_for_other_trainings(
+    compared: tuple[Path, list[Entry], list[str]], tmp_path: Path
+) -> None:
+    folder, (best, other, *_), _ = compared
+    figures = [
+        [resampled_auroc(folder / f"{one.method}-0.3-{seed}", resamples=5)[1] for seed in range(2)]
+        for one in (other, best)
+    ]
+    wanted = mean_over_trainings([one.less(two) for one, two in zip(*figures, strict=True)])
+    cells = {one.method: [Cell(f"{one.method}-0.3-{seed}") for seed in range(2)] for one in (best, other)}
+    leader, behind = summarise(folder, 0.3, cells, {}, resamples=5)
+    assert (behind.wider_low, behind.wider_high) == pytest.approx((wanted.low, wanted.high))
+    assert behind.behind == pytest.approx(wanted.point)
+    assert (leader.wider_low, leader.wider_high) == (None, None)
+    write_tables(tmp_path, [leader, behind], {})
+    for name in ("table.md", "table.tex"):
+        text = (tmp_path / name).read_text()
+        assert f"[{100 * wanted.low:+.2f}, {100 * wanted.high:+.2f}]" in text
+        assert "for other trainings on other patients" in text
 
 
 def test_every_method_gets_as_many_settings_each_of_which_it_understands() -> None:

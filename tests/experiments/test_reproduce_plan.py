@@ -8,7 +8,7 @@ import pytest
 
 from acpl.config import Config, resolve
 from acpl.errors import UserError
-from acpl.evaluation import Resampled
+from acpl.evaluation import Resampled, over_trainings
 from acpl.experiments.reproduce import paper
 from acpl.experiments.reproduce.entries import Judged, entry, same_images
 from acpl.experiments.reproduce.names import NAMES
@@ -246,6 +246,20 @@ def test_a_share_of_the_gap_is_how_far_the_way_to_the_ceiling_is_gone() -> None:
     assert found.low == pytest.approx(0.781, abs=1e-3)
     none = entry("m", "c", "auroc", {0: figure(0.8)}, floor={0: figure(0.7)}, ceiling={0: figure(0.7)})
     assert none.share is None
+
+
+def test_a_difference_has_an_interval_for_other_trainings_over_the_seeds_that_both_finished() -> None:
+    own = {seed: figure(0.8 + 0.01 * seed, 0.9) for seed in range(4)}
+    reference = {seed: figure(0.7, 0.8, shift=0.001 * seed) for seed in range(3)}
+    found = entry("m", "c", "auroc", own, reference=reference)
+    points = np.array([0.1, 0.105, 0.11])
+    draws = np.repeat(points[None] - 0.001 * np.arange(3), 101, axis=0)
+    assert (found.wider_low, found.wider_high) == pytest.approx(over_trainings(points, draws)[1:3])
+    assert found.wider_low is not None
+    assert found.wider_low < 0.105 - 4 * 0.005 / np.sqrt(3)
+    alone = entry("m", "c", "auroc", {0: own[0]}, reference=reference)
+    assert (alone.difference, alone.wider_low, alone.wider_high) == (pytest.approx(0.1), None, None)
+    assert entry("m", "c", "auroc", own, reference=own).wider_low is None
 
 
 def test_a_share_is_over_the_seeds_that_all_three_finished() -> None:

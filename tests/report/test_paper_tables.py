@@ -17,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def one(row: str, mean: float | None, **more: Any) -> dict[str, Any]:
     empty = dict.fromkeys(("low", "high", "spread", "paper", "share", "share_low", "share_high"))
-    empty |= dict.fromkeys(("difference", "difference_low", "difference_high"))
+    empty |= dict.fromkeys(("difference", "difference_low", "difference_high", "wider_low", "wider_high"))
     return {"row": row, "column": "2 %", "measure": "auroc", "mean": mean, **empty, "seeds": 1, "failed": [], **more}
 
 
@@ -39,6 +39,18 @@ def test_one_column_has_all_in_one_sheet_and_the_best_in_bold() -> None:
     assert "| ups_2 | missing |" in text
     assert text.endswith("- a note\n")
     assert "difference to supervised" in text
+
+
+def test_a_difference_has_its_interval_for_other_trainings_beside_it() -> None:
+    (sheet,) = sheets([ENTRIES[0], {**ENTRIES[1], "wider_low": -0.02, "wider_high": 0.12}], reference="supervised")
+    assert sheet.headings[3:5] == [
+        "difference to supervised [95 % interval]",
+        "the difference's interval for other trainings, too",
+    ]
+    assert sheet.rows[1][3:5] == ["+5.00 [+1.00, +9.00] above", "[-2.00, +12.00]"]
+    assert sheet.rows[0][3:5] == ["", ""]
+    (surer,) = sheets([ENTRIES[0], {**ENTRIES[1], "wider_low": -0.02, "wider_high": -0.01}], reference="supervised")
+    assert surer.rows[1][4] == "[-2.00, -1.00] below"
 
 
 def test_a_mean_over_fewer_seeds_says_so_and_is_not_the_best() -> None:

@@ -74,6 +74,20 @@ def test_the_folder_of_a_comparison_has_a_page_with_its_table(chest_run: Path, t
     assert (tmp_path / "report.html").exists()
 
 
+def test_a_comparison_s_page_shows_what_holds_for_other_trainings(chest_run: Path, tmp_path: Path) -> None:
+    heading = "fraction,rank,method,auroc,low,high,spread,behind,behind_low,behind_high,wider_low,wider_high,p"
+    rows = [
+        "0.3,1,acpl,0.91,0.88,0.93,0.01,,,,,,,1,,3,160,4.2",
+        "0.3,2,mine,0.85,0.8,0.9,0.02,-0.06,-0.09,-0.03,-0.2,0.08,0.004,1,,3,160,4.1",
+    ]
+    (tmp_path / "table.csv").write_text("\n".join([f"{heading},finished,failed,steps,images,seconds", *rows]) + "\n")
+    (tmp_path / "plan.json").write_text("{}")
+    shutil.copytree(chest_run, tmp_path / "acpl-0.3-0")
+    page = acpl.make_report(tmp_path).read_text()
+    assert "for other trainings, too" in page
+    assert "[-0.2000, +0.0800]" in page
+
+
 def test_a_comparison_without_a_class_to_rank_is_still_a_page(chest_run: Path, tmp_path: Path) -> None:
     heading = "fraction,rank,method,auroc,low,high,spread,behind,behind_low,behind_high,p"
     heading += ",finished,failed,steps,images,seconds"

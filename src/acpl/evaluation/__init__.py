@@ -49,11 +49,13 @@ from acpl.evaluation.ranking import (
 )
 from acpl.evaluation.significance import least_p, two_sided_p
 from acpl.evaluation.thresholds import youden_thresholds
+from acpl.evaluation.trainings import OverTrainings, mean_over_trainings, over_trainings
 
 __all__ = [
     "ClassIntervals",
     "Confusion",
     "MeanInterval",
+    "OverTrainings",
     "PairedDifference",
     "Ranking",
     "RankingFigures",
@@ -76,7 +78,9 @@ __all__ = [
     "defined_mean",
     "f1",
     "least_p",
+    "mean_over_trainings",
     "needed_kinds",
+    "over_trainings",
     "paired_bootstrap_auroc",
     "rank",
     "ranking_figures",

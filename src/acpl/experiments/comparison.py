@@ -34,7 +34,7 @@ from acpl.experiments.tuning import (
     tuning_cells,
 )
 from acpl.experiments.watched import WatchedRuns
-from acpl.report.comparison import as_csv, as_latex, as_markdown
+from acpl.report.comparison import OTHER_TRAININGS, as_csv, as_latex, as_markdown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -174,6 +174,8 @@ def notes_on(entries: Sequence[Entry]) -> list[str]:
         if entry.chosen:
             values = ", ".join(f"{key} {value}" for key, value in entry.chosen.items())
             notes.append(f"{where}: {values} was chosen on validation among {entry.tried} settings")
+    if any(entry.wider_low is not None for entry in entries):
+        notes.append(OTHER_TRAININGS)
     if any(entry.published is not None for entry in entries):
         notes += [SOURCE, CHOSEN_ON_TEST]
         notes += [f"published {entry.method} at {entry.fraction:.3g}: {entry.note}" for entry in entries if entry.note]

@@ -1,8 +1,9 @@
 """Who stands where: means over seeds, ranks, and how far behind the best each is.
 
 Means are over seeds; intervals and paired differences are bootstraps over the patients of the one test part that all
-share, of the mean over seeds, so they speak of these trainings on other patients; ``spread`` is the standard deviation
-between seeds. The p-values against the best know that there were many comparisons, and that the best was found by them.
+share, of the mean over seeds, so they speak of these trainings on other patients, as do the p-values against the best,
+which know that there were many comparisons and that the best was found by them. ``wider`` is a difference's interval
+for other trainings as well, and ``spread`` the standard deviation between seeds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from acpl.engine.judging import resampled_auroc
 from acpl.errors import UserError
-from acpl.evaluation import Resampled, defined_mean, least_p
+from acpl.evaluation import Resampled, defined_mean, least_p, mean_over_trainings
 from acpl.evaluation.means import ratio
 from acpl.experiments.cells import Cell, last_epoch
 from acpl.experiments.published import published_figure
@@ -40,6 +41,9 @@ class Entry:
     behind: float | None
     behind_low: float | None
     behind_high: float | None
+    wider_low: float | None
+    """Of the same difference for other trainings on other patients; None where there are no two of each."""
+    wider_high: float | None
     p: float | None
     seeds: int
     """How many were asked for."""
@@ -86,12 +90,13 @@ def summarise(
             figures.setdefault(method, {})[seed] = figure
     means = {method: _mean(list(found.values())) for method, found in figures.items()}
     order = sorted(means, key=lambda method: -means[method].interval().point)
-    differences = {}
+    differences, wider = {}, {}
     for method in order[1:]:
         common = sorted(set(figures[method]) & set(figures[order[0]]))
         if common:
-            one, best = (_mean([figures[name][seed] for seed in common]) for name in (method, order[0]))
-            differences[method] = one.less(best)
+            each = [figures[method][seed].less(figures[order[0]][seed]) for seed in common]
+            differences[method] = _mean(each)
+            wider[method] = mean_over_trainings(each)
     corrected = simultaneous(list(means.values()), differences)
     entries = []
     for method in [*order, *(name for name in cells if name not in means)]:
@@ -115,6 +120,8 @@ def summarise(
                 behind=behind.point if behind else None,
                 behind_low=behind.low if behind else None,
                 behind_high=behind.high if behind else None,
+                wider_low=_known(wider[method].low) if behind else None,
+                wider_high=_known(wider[method].high) if behind else None,
                 p=corrected.get(method),
                 seeds=len(cells[method]),
                 finished=len(done),
@@ -168,6 +175,10 @@ def _spread(draws: Floats) -> Floats:
     """Standard deviation over the resamples; 0 where they differ by rounding alone, or there is but one."""
     found = np.std(draws, axis=0, ddof=1) if len(draws) > 1 else np.zeros(draws.shape[1:])
     return np.where(found < _NOTHING, 0.0, found)
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
 
 
 def _mean(figures: Sequence[Resampled]) -> Resampled:

@@ -17,17 +17,22 @@ from acpl.report.text import in_latex, p_value
 Rows = Sequence[Mapping[str, Any]]
 Row = Mapping[str, Any]
 SPREAD = "± seeds"
-FIGURES = ("rank", "method", "AUROC [95 %]", SPREAD, "behind best [95 %]", "p")
+WIDER = "trainings, too"
+FIGURES = ("rank", "method", "AUROC [95 %]", SPREAD, "behind best [95 %]", "p", WIDER)
+OTHER_TRAININGS = (
+    f"{WIDER}: the 95 % interval of what a method is behind by, for other trainings on other patients (each method by "
+    "itself, however many there are); the other intervals, and p, are for these trainings on other patients"
+)
 COST = ("seeds", "steps", "images", "time")
 PUBLISHED = "published"
-WIDE = 130
+WIDE = 150
 """Columns of a terminal that one table of everything needs."""
 
 
 def comparison_tables(rows: Rows, notes: Sequence[str] = (), width: int = 80) -> Group:
     """For the terminal: a table a fraction, or two where one is too wide for it; then what must be said."""
     whole = (*FIGURES, *((PUBLISHED,) if _has_published(rows) else ()), *COST)
-    first = tuple(heading for heading in FIGURES if heading != SPREAD)
+    first = tuple(heading for heading in FIGURES if heading not in (SPREAD, WIDER))
     second = ("method", *(heading for heading in whole if heading not in first))
     blocks: list[RenderableType] = []
     for fraction in dict.fromkeys(row["fraction"] for row in rows):
@@ -100,7 +105,7 @@ def _cells(row: Row, rows: Rows) -> list[str]:
 
 def _figures(row: Row) -> list[str]:
     if row["auroc"] is None:
-        return ["", row["method"], "failed", "", "", ""]
+        return ["", row["method"], "failed", "", "", "", ""]
     missing = "" if row["finished"] == row["seeds"] else f" ({row['finished']} of {row['seeds']})"
     return [
         str(row["rank"]),
@@ -109,6 +114,7 @@ def _figures(row: Row) -> list[str]:
         "" if row["spread"] is None else f"{100 * row['spread']:.2f}",
         behind(row),
         "" if row["p"] is None else p_value(row["p"]),
+        wider(row),
     ]
 
 
@@ -117,6 +123,12 @@ def behind(row: Row) -> str:
     if row["behind"] in (None, ""):
         return ""
     return _interval([row[key] for key in ("behind", "behind_low", "behind_high")], "+")
+
+
+def wider(row: Row) -> str:
+    """The same difference's interval for other trainings; nothing where there are too few to tell."""
+    ends = [100 * float(row[key]) for key in ("wider_low", "wider_high") if row.get(key) not in (None, "")]
+    return f"[{ends[0]:+.2f}, {ends[1]:+.2f}]" if len(ends) == 2 else ""
 
 
 def _interval(values: Sequence[Any], sign: str = "") -> str:

@@ -35,7 +35,7 @@ class Sheet(NamedTuple):
 
 
 def sheets(entries: Entries, *, reference: str, beside: Sequence[str] = ()) -> list[Sheet]:
-    """The figures, their differences to the reference, and their shares of the gap: what there is of these.
+    """The figures, their differences to the reference (with two intervals), and their shares of the gap: what there is.
 
     A table of one column has all in one sheet. ``beside`` are rows that do not compete for the best.
     """
@@ -45,6 +45,7 @@ def sheets(entries: Entries, *, reference: str, beside: Sequence[str] = ()) -> l
     blocks = [
         _block("mean", "mean over seeds [95 % interval] ± between seeds", rows, pairs, found),
         _block("difference", f"difference to {reference} [95 % interval]", rows, pairs, found),
+        _block("wider", "the difference's interval for other trainings, too", rows, pairs, found),
         _block("share", "share of the gap from floor to ceiling, % [95 % interval]", rows, pairs, found),
     ]
     blocks = [block for block in blocks if block is not None]
@@ -107,6 +108,8 @@ def as_csv(entries: Entries) -> str:
     return file.getvalue()
 
 
+_KEYS = {"wider": "wider_low"}
+"""What tells that an entry has a kind of number, where that is not the kind's own name."""
 Block = tuple[str, list[str], list[list[str]]]
 Pairs = Sequence[tuple[str, str]]
 Found = Mapping[tuple[str, str, str], Mapping[str, Any]]
@@ -133,7 +136,7 @@ def _block(kind: str, title: str, rows: Sequence[str], pairs: Pairs, found: Foun
 
 
 def _has(entry: Mapping[str, Any] | None, kind: str) -> bool:
-    return entry is not None and entry[kind] is not None
+    return entry is not None and entry[_KEYS.get(kind, kind)] is not None
 
 
 def _heading(column: str, measure: str, pairs: Pairs) -> str:
@@ -157,13 +160,14 @@ def _cell(entry: Mapping[str, Any] | None, kind: str) -> str:
             text += f" ± {_number(entry['spread'], entry['measure'])}"
         whole = entry["seeds"] + len(entry["failed"])
         return text + (f" ({entry['seeds']} of {whole} seeds)" if entry["failed"] else "")
-    if entry[kind] is None:
+    if not _has(entry, kind):
         return ""
-    point, low, high = (entry[key] for key in (kind, f"{kind}_low", f"{kind}_high"))
+    low, high = entry[f"{kind}_low"], entry[f"{kind}_high"]
     if kind == "share":
-        return f"{100 * point:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
+        return f"{100 * entry[kind]:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
     sign = "" if low is None or high is None or low <= 0 <= high else " above" if low > 0 else " below"
-    return f"{100 * point:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]{sign}"
+    point = f"{100 * entry[kind]:+.2f} " if kind in entry else ""
+    return f"{point}[{100 * low:+.2f}, {100 * high:+.2f}]{sign}"
 
 
 def _number(value: float, measure: str) -> str:

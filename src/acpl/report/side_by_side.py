@@ -17,7 +17,17 @@ from acpl.report.run_data import Json, RunData, read_run
 from acpl.report.text import p_value
 
 RUN_HEADINGS = ("run", "method", "labelled", "AUROC [95 %]", "p", "steps", "time")
-METHOD_HEADINGS = ("method", "rank", "AUROC [95 %]", "± seeds", "less the best [95 %]", "p", "images shown", "time")
+METHOD_HEADINGS = (
+    "method",
+    "rank",
+    "AUROC [95 %]",
+    "± seeds",
+    "less the best [95 %]",
+    "for other trainings, too",
+    "p",
+    "images shown",
+    "time",
+)
 MOST_LINES = 8
 """Methods whose validation curves are drawn; more cannot be told apart."""
 
@@ -165,17 +175,20 @@ def _block(fraction: str, entries: Sequence[Mapping[str, str]]) -> Json:
 
 def _entry(entry: Mapping[str, str]) -> list[str]:
     if not entry["auroc"]:
-        return [entry["method"], "", "failed", "", "", "", "", ""]
+        return [entry["method"], "", "failed", *[""] * (len(METHOD_HEADINGS) - 3)]
     found = [_number(entry[key]) for key in ("auroc", "low", "high")]
     area = [value for value in found if value is not None]
     behind = [_number(entry[key]) for key in ("behind", "behind_low", "behind_high")]
     there = [value for value in behind if value is not None]
+    # Tables of before there were these intervals have no such columns.
+    wider = [v for key in ("wider_low", "wider_high") if (v := _number(entry.get(key, ""))) is not None]
     return [
         entry["method"],
         entry["rank"],
         f"{area[0]:.4f} [{area[1]:.4f}, {area[2]:.4f}]" if len(area) == 3 else "undefined",
         f"{float(entry['spread']):.4f}" if entry["spread"] else "",
         f"{there[0]:+.4f} [{there[1]:+.4f}, {there[2]:+.4f}]" if len(there) == 3 else "–",
+        f"[{wider[0]:+.4f}, {wider[1]:+.4f}]" if len(wider) == 2 else "–",
         p_value(float(entry["p"])) if entry["p"] else "",
         f"{float(entry['images']):,.0f}" if entry["images"] else "",
         duration(float(entry["seconds"])) if entry["seconds"] else "",

@@ -10,7 +10,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from acpl.errors import UserError
-from acpl.evaluation import Resampled, decision_figures, defined_mean, ranking_figures, resample, together
+from acpl.evaluation import (
+    Resampled,
+    decision_figures,
+    defined_mean,
+    mean_over_trainings,
+    ranking_figures,
+    resample,
+    together,
+)
 from acpl.evaluation.means import ratio
 
 Floats = npt.NDArray[np.float64]
@@ -34,6 +42,9 @@ class Entry:
     difference: float | None = None
     difference_low: float | None = None
     difference_high: float | None = None
+    wider_low: float | None = None
+    """The difference's interval for other trainings as well as other patients; of one seed there is none."""
+    wider_high: float | None = None
     share: float | None = None
     """Of the way from the floor to the ceiling."""
     share_low: float | None = None
@@ -146,6 +157,8 @@ def entry(
         difference=difference[0],
         difference_low=difference[1],
         difference_high=difference[2],
+        wider_low=difference[3],
+        wider_high=difference[4],
         share=share[0],
         share_low=share[1],
         share_high=share[2],
@@ -155,14 +168,15 @@ def entry(
     )
 
 
-def _difference(figures: Seeds, reference: Seeds | None) -> tuple[float | None, float | None, float | None]:
-    """Over the seeds that both finished."""
+def _difference(figures: Seeds, reference: Seeds | None) -> tuple[float | None, ...]:
+    """The difference, its interval over patients, and that over trainings, too; of the seeds that both finished."""
     common = sorted(set(figures) & set(reference or {}))
     if reference is None or not common or all(figures[seed] is reference[seed] for seed in common):
-        return None, None, None
+        return (None,) * 5
     one, other = (_mean({seed: side[seed] for seed in common}) for side in (figures, reference))
     found = one.minus(other)
-    return _number(found.point), _number(found.low), _number(found.high)
+    wider = mean_over_trainings([figures[seed].less(reference[seed]) for seed in common])
+    return tuple(_number(value) for value in (found.point, found.low, found.high, wider.low, wider.high))
 
 
 def _share(

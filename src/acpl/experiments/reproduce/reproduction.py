@@ -36,6 +36,11 @@ from acpl.settings import unknown
 METHODS_FOR = ("table1", "table2", "table3")
 # Where things lay and how it was computed: nobody else's affair.
 _PLACES = ("data", "images", *MAY_CHANGE)
+_WIDER = (
+    "For other trainings, too: trainings are taken for a sample as patients are, as readers and cases are in radiology "
+    "(Obuchowski and Rockette 1995, Hillis 2007): the interval of a difference that should be found again by training "
+    "anew and judging on other patients. Of few seeds it is wide."
+)
 
 
 def reproduce(
@@ -195,6 +200,7 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
     entries = [asdict(one) for one in made.entries]
     request = gathered.request
     how = [_intervals(gathered)] if any(one.low is not None for one in made.entries) else []
+    how += [_WIDER] if any(one.wider_low is not None for one in made.entries) else []
     notes = [*made.notes, *how, f"Beside: {paper.source(study.name)}", *_missing(gathered)]
     # Classes do not compete with each other, nor does what the published code does with what it should have done.
     beside = [one["row"] for one in entries] if study.name in ("table2", "departures", "trust") else study.beside
