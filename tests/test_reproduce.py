@@ -23,6 +23,7 @@ from acpl.data.sources.phantoms import PhantomSource
 from acpl.errors import UserError
 from acpl.experiments.reproduce.keeping import keep, short
 from acpl.experiments.reproduce.names import NAMES
+from acpl.experiments.reproduce.scores import ALL_SHARES
 from acpl.experiments.reproduce.selection import BY_TEST, BY_VALIDATION, SNAPSHOTS
 from tests.conftest import SMALLEST
 
@@ -136,6 +137,8 @@ def test_the_numbers_are_those_of_scikit_learn_from_the_predictions(name: str, r
     for row in rows_of(target):
         if row["measure"] not in ("auroc", "sensitivity", "f1") or row["row"] in (BY_VALIDATION, BY_TEST):
             continue
+        if row["column"] == ALL_SHARES:
+            continue
         runs = runs_of(target, row["row"], row["column"])
         each = [np.mean(list(by_scikit_learn(run / "predictions.csv.gz", row["measure"]).values())) for run in runs]
         assert float(row["mean"]) == pytest.approx(np.mean(each), abs=1e-9)
@@ -172,6 +175,12 @@ def test_differences_are_to_the_reference_and_the_ceiling_has_every_label(reprod
         assert "unlabelled" not in whole
     made = json.loads((target / "made.json").read_text())
     assert {run["steps"] for run in made["runs"]} == {4}
+    for name in ("acpl", "all labels"):
+        over, *each = (rows[name, column] for column in (ALL_SHARES, "20 %", "30 %"))
+        for figure in ("mean", "difference"):
+            assert float(over[figure]) == pytest.approx(np.mean([float(one[figure]) for one in each]))
+    assert float(rows["all labels", ALL_SHARES]["share"] or 1) == pytest.approx(1)
+    assert ("acpl", ALL_SHARES) not in {(row["row"], row["column"]) for row in rows_of(reproduced("table3"))}
 
 
 @pytest.mark.slow

@@ -142,7 +142,7 @@ def entry(
         figures = {seed: figure for seed, figure in figures.items() if seed not in undefined}
     if not figures:
         return Entry(row, column, measure, None, paper=paper, failed=list(failed))
-    whole = _mean(figures).interval()
+    whole = _over(figures).interval()
     points = [float(defined_mean(figure.point)) for figure in figures.values()]
     difference = _difference(figures, reference)
     share = _share(figures, floor, ceiling)
@@ -173,7 +173,7 @@ def _difference(figures: Seeds, reference: Seeds | None) -> tuple[float | None, 
     common = sorted(set(figures) & set(reference or {}))
     if reference is None or not common or all(figures[seed] is reference[seed] for seed in common):
         return (None,) * 5
-    one, other = (_mean({seed: side[seed] for seed in common}) for side in (figures, reference))
+    one, other = (_over({seed: side[seed] for seed in common}) for side in (figures, reference))
     found = one.minus(other)
     wider = mean_over_trainings([figures[seed].less(reference[seed]) for seed in common])
     return tuple(_number(value) for value in (found.point, found.low, found.high, wider.low, wider.high))
@@ -186,7 +186,7 @@ def _share(
     common = sorted(set(figures) & set(floor or {}) & set(ceiling or {}))
     if floor is None or ceiling is None or not common:
         return None, None, None
-    value, bottom, top = (_mean({seed: side[seed] for seed in common}) for side in (figures, floor, ceiling))
+    value, bottom, top = (_over({seed: side[seed] for seed in common}) for side in (figures, floor, ceiling))
     if not top.minus(bottom).low > 0:
         return None, None, None
     point = _ratio(value.point[None], bottom.point[None], top.point[None])[0]
@@ -201,11 +201,13 @@ def _ratio(value: Floats, bottom: Floats, top: Floats) -> Floats:
     return ratio(defined_mean(value) - defined_mean(bottom), gap)
 
 
-def _mean(figures: Seeds) -> Resampled:
-    """A class that some seeds do not have is a mean over the others."""
-    points, draws = (
-        np.stack(side, axis=-1) for side in zip(*((f.point, f.draws) for f in figures.values()), strict=True)
-    )
+def _over(figures: Seeds) -> Resampled:
+    return mean_of(list(figures.values()))
+
+
+def mean_of(figures: Sequence[Resampled]) -> Resampled:
+    """The mean of figures on the same patients; a class that some do not have is a mean over the others."""
+    points, draws = (np.stack(side, axis=-1) for side in zip(*((f.point, f.draws) for f in figures), strict=True))
     return Resampled(defined_mean(points), defined_mean(draws))
 
 

@@ -4,18 +4,24 @@ import numpy as np
 
 from acpl.evaluation import Resampled
 from acpl.experiments.reproduce import paper
-from acpl.experiments.reproduce.entries import Entry, entry, of_class
+from acpl.experiments.reproduce.entries import Entry, entry, mean_of, of_class
 from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import events, split_counts
 
 TOGETHER = "together"
+ALL_SHARES = "mean over the shares"
+"""The column of what a seed's runs at all shares of labels have in the mean."""
 CEILING = "all labels"
 FLOOR = "supervised"
 
 
 def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ...] = ("auroc",)) -> Made:
-    """The score table; and what all seeds of an arm say together, where they had the same labels."""
+    """The score table; means over the shares of labels; and what all seeds of an arm say together.
+
+    The last where they had the same labels.
+    """
     made = score_table(gathered, reference=reference, measures=measures)
+    made = Made([*made.entries, *_over_shares(gathered, reference, measures)], made.notes)
     found = gathered.together
 
     def of(row: str, column: str) -> dict[int, Resampled]:
@@ -41,6 +47,38 @@ def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ..
         "It is of the training's chance as free as so many runs can make it."
     )
     return Made([*made.entries, *joined], [*made.notes, note])
+
+
+def _over_shares(gathered: Gathered, reference: str, measures: tuple[str, ...]) -> list[Entry]:
+    """Every arm's mean over the shares of labels, seed by seed: one question instead of one a share."""
+    columns = list(dict.fromkeys(column for _, column in gathered.places()))
+    rows = list(dict.fromkeys(row for row, _ in gathered.places()))
+    if len(columns) < 2:
+        return []
+
+    def of(row: str, measure: str) -> dict[int, Resampled]:
+        each = [gathered.seeds(row, column, measure) for column in columns]
+        common = sorted(set.intersection(*(set(one) for one in each)))
+        return {seed: mean_of([one[seed] for one in each]) for seed in common}
+
+    found = []
+    for measure in measures:
+        means = {row: of(row, measure) for row in rows}
+        for row, own in means.items():
+            missing = [f"seed {seed}: not at every share" for seed in range(gathered.request.seeds) if seed not in own]
+            found.append(
+                entry(
+                    row,
+                    ALL_SHARES,
+                    measure,
+                    own,
+                    reference=means.get(reference),
+                    floor=means.get(FLOOR) if CEILING in rows else None,
+                    ceiling=means.get(CEILING),
+                    failed=missing,
+                )
+            )
+    return found
 
 
 def score_table(gathered: Gathered, *, reference: str, measures: tuple[str, ...] = ("auroc",)) -> Made:
