@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from acpl.evaluation import over_trainings
+from acpl.evaluation import Resampled, mean_over_trainings, over_trainings
 from acpl.evaluation.trainings import student_quantile, student_tail
 
 Floats = NDArray[np.float64]
@@ -80,6 +80,27 @@ def test_nothing_is_surer_than_for_the_trainings_at_hand() -> None:
     agreeing = over_trainings(np.full(3, 0.5), figures[1:])
     spread = figures[1:].mean(axis=1).std(ddof=1)
     assert agreeing.high - agreeing.low >= 2 * 1.959 * spread
+
+
+def test_trainings_that_move_against_each_other_make_nothing_surer() -> None:
+    noise = np.random.default_rng(5).normal(size=(1000, 1))
+    points, draws = np.array([-1.0, 1.0]), np.concatenate([noise, -noise], axis=1)
+    found = over_trainings(points, draws)
+    assert found.degrees == 1
+    assert found.high == pytest.approx(stats.t.ppf(0.975, 1))  # S²/2 = 1, and no common part below 0
+
+
+def test_figures_of_classes_are_averaged_first_and_know_their_patients() -> None:
+    rng = np.random.default_rng(6)
+    draws = rng.normal(0.3, 0.01, size=(3, 50, 2))
+    draws[1, :10, 1] = np.nan  # that class is undefined there: the mean is the other's
+    figures = [Resampled(one.mean(axis=0), one, groups=3) for one in np.nan_to_num(draws, nan=0.3)]
+    figures = [Resampled(figure.point, one, groups=3) for figure, one in zip(figures, draws, strict=True)]
+    found = mean_over_trainings(figures)
+    points = np.array([figure.point.mean() for figure in figures])
+    assert found == over_trainings(points, np.nanmean(draws, axis=2).T, patients=3)
+    assert found.p == 0.25
+    assert math.isnan(mean_over_trainings([]).point)
 
 
 def test_of_one_training_nothing_is_known_about_another() -> None:
