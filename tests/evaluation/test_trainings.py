@@ -133,6 +133,13 @@ def test_trainings_that_never_differ_leave_the_patients_alone() -> None:
     assert found.p == 1
 
 
+def test_trainings_that_hardly_differ_are_taken_for_the_same() -> None:
+    draws = np.random.default_rng(3).normal(size=(4000, 1)).repeat(2, axis=1)
+    for apart in (1e-12, 1e-155, 5e-324):
+        found = over_trainings(np.array([0.0, apart]), draws)
+        assert found.high == pytest.approx(1.96, rel=0.05)
+
+
 def test_what_never_varies_is_certain_but_for_the_number_of_patients() -> None:
     still = np.full((10, 3), 0.2)
     found = over_trainings(np.full(3, 0.2), still)

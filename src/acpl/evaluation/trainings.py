@@ -78,8 +78,8 @@ def over_trainings(points: Floats, draws: Floats, *, level: float = 0.95, patien
     shared = max(0.0, float(together.sum() - n * alone) / (n * (n - 1)))
     own = max(float(points.var(ddof=1)), alone - shared) / n
     variance = own + shared
-    degrees = math.inf if own == 0 else variance**2 / (own**2 / (n - 1))
-    error = math.sqrt(variance)
+    share = variance / own if own else math.inf
+    degrees, error = share * share * (n - 1), math.sqrt(variance)
     reach = student_quantile((1 + level) / 2, degrees) * error
     p = 1.0 if point == 0 else 0.0 if error == 0 else 2 * student_tail(abs(point) / error, degrees)
     return OverTrainings(point, point - reach, point + reach, max(p, least_p(patients)), degrees)

@@ -77,7 +77,8 @@ def write_comparison(folder: Path) -> Path:
         "side_by_side.html",
         title=f"{len(order)} methods compared",
         lead="Mean test AUROC over seeds. Every method has the same splits, network and gradient steps. Intervals and "
-        "paired differences to the best are bootstraps over the patients of the test part; p allows for all pairs."
+        "paired differences to the best are bootstraps over the patients of the test part; p allows for all pairs. "
+        "The interval for other trainings takes the seeds for a sample, too."
         + _care([run for own in runs.values() for run in own]),
         blocks=[_block(share, [entry for entry in entries if entry["fraction"] == share]) for share in fractions],
         classes=None,
