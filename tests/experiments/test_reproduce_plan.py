@@ -1,7 +1,8 @@
 """Which runs a table needs, and what its numbers are."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from acpl.errors import UserError
 from acpl.evaluation import Resampled, over_trainings
 from acpl.experiments.reproduce import paper
 from acpl.experiments.reproduce.entries import Judged, entry, same_images
+from acpl.experiments.reproduce.gathered import Gathered
 from acpl.experiments.reproduce.names import NAMES
 from acpl.experiments.reproduce.plan import Arm, Ground, Request, digest, read_tuned
+from acpl.experiments.reproduce.scores import _over_shares
 from acpl.experiments.reproduce.studies import PAPER_KS, STUDIES, neighbours
 from acpl.task import Task
 
@@ -260,6 +263,29 @@ def test_a_difference_has_an_interval_for_other_trainings_over_the_seeds_that_bo
     alone = entry("m", "c", "auroc", {0: own[0]}, reference=reference)
     assert (alone.difference, alone.wider_low, alone.wider_high) == (pytest.approx(0.1), None, None)
     assert entry("m", "c", "auroc", own, reference=own).wider_low is None
+
+
+def test_the_mean_over_the_shares_is_of_the_seeds_that_have_them_all() -> None:
+    there = {
+        ("supervised", "2 %"): {0: figure(0.5), 1: figure(0.6)},
+        ("supervised", "5 %"): {0: figure(0.7), 1: figure(0.6)},
+        ("acpl", "2 %"): {0: figure(0.6), 1: figure(0.9)},
+        ("acpl", "5 %"): {0: figure(0.8)},
+        ("all labels", "2 %"): {0: figure(0.8), 1: figure(0.8)},
+        ("all labels", "5 %"): {0: figure(0.8), 1: figure(0.8)},
+    }
+    runs = SimpleNamespace(
+        places=lambda: list(there), seeds=lambda row, column, _: there[row, column], request=SimpleNamespace(seeds=2)
+    )
+    floor, own, ceiling = _over_shares(cast(Gathered, runs), "supervised", ("auroc",))
+    assert (floor.mean, floor.seeds, floor.failed, floor.difference) == (pytest.approx(0.6), 2, [], None)
+    assert (own.mean, own.seeds, own.failed) == (pytest.approx(0.7), 1, ["seed 1: not at every share"])
+    assert own.difference == pytest.approx(0.1)  # of the one seed that both have
+    assert own.share == pytest.approx(0.5)
+    assert (ceiling.share, ceiling.difference) == (pytest.approx(1), pytest.approx(0.2))
+    assert {one.column for one in (floor, own, ceiling)} == {"mean over the shares"}
+    alone = SimpleNamespace(places=lambda: [("acpl", "2 %")], seeds=runs.seeds, request=runs.request)
+    assert _over_shares(cast(Gathered, alone), "supervised", ("auroc",)) == []
 
 
 def test_a_share_is_over_the_seeds_that_all_three_finished() -> None:

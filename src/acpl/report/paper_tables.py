@@ -108,8 +108,6 @@ def as_csv(entries: Entries) -> str:
     return file.getvalue()
 
 
-_KEYS = {"wider": "wider_low"}
-"""What tells that an entry has a kind of number, where that is not the kind's own name."""
 Block = tuple[str, list[str], list[list[str]]]
 Pairs = Sequence[tuple[str, str]]
 Found = Mapping[tuple[str, str, str], Mapping[str, Any]]
@@ -136,7 +134,7 @@ def _block(kind: str, title: str, rows: Sequence[str], pairs: Pairs, found: Foun
 
 
 def _has(entry: Mapping[str, Any] | None, kind: str) -> bool:
-    return entry is not None and entry[_KEYS.get(kind, kind)] is not None
+    return entry is not None and entry["mean" if kind == "mean" else f"{kind}_low"] is not None
 
 
 def _heading(column: str, measure: str, pairs: Pairs) -> str:
@@ -165,7 +163,7 @@ def _cell(entry: Mapping[str, Any] | None, kind: str) -> str:
     low, high = entry[f"{kind}_low"], entry[f"{kind}_high"]
     if kind == "share":
         return f"{100 * entry[kind]:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
-    sign = "" if low is None or high is None or low <= 0 <= high else " above" if low > 0 else " below"
+    sign = "" if low <= 0 <= high else " above" if low > 0 else " below"
     point = f"{100 * entry[kind]:+.2f} " if kind in entry else ""
     return f"{point}[{100 * low:+.2f}, {100 * high:+.2f}]{sign}"
 
