@@ -183,6 +183,18 @@ def test_differences_are_to_the_reference_and_the_ceiling_has_every_label(reprod
 
 
 @pytest.mark.slow
+def test_differences_of_several_seeds_have_an_interval_for_other_trainings(reproduced: Reproduced) -> None:
+    several, single = (reproduced(name) for name in ("table1", "table4"))
+    compared = [row for row in rows_of(several) if row["difference"]]
+    assert compared
+    for row in compared:
+        assert float(row["wider_low"]) <= float(row["difference"]) <= float(row["wider_high"])
+    assert "For other trainings, too: " in (several / "table.md").read_text()
+    assert not any(row["wider_low"] for row in rows_of(single))
+    assert "For other trainings" not in (single / "table.md").read_text()
+
+
+@pytest.mark.slow
 def test_the_paper_s_figures_stand_beside_ours(reproduced: Reproduced) -> None:
     lines = (reproduced("table3") / "table.md").read_text().splitlines()
     line = next(line for line in lines if line.startswith("| acpl"))
