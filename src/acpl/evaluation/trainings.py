@@ -73,9 +73,9 @@ def over_trainings(points: Floats, draws: Floats, *, level: float = 0.95, patien
     defined = draws[~np.isnan(draws).any(axis=1)]
     if n < 2 or len(defined) < 2 or math.isnan(point):
         return OverTrainings(point, unknown, unknown, unknown, unknown)
-    together = np.cov(defined, rowvar=False)
-    alone = float(np.trace(together)) / n
-    shared = max(0.0, float(together.sum() - n * alone) / (n * (n - 1)))
+    # The mean of n has the variance V/n + C (n - 1)/n. Sums alone: a matrix product's last digits are the threads' affair.
+    alone, mean = float(defined.var(axis=0, ddof=1).mean()), float(defined.mean(axis=1).var(ddof=1))
+    shared = max(0.0, (n * mean - alone) / (n - 1))
     own = max(float(points.var(ddof=1)), alone - shared) / n
     variance = own + shared
     share = variance / own if own else math.inf
