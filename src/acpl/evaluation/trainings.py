@@ -73,7 +73,7 @@ def over_trainings(points: Floats, draws: Floats, *, level: float = 0.95, patien
     defined = draws[~np.isnan(draws).any(axis=1)]
     if n < 2 or len(defined) < 2 or math.isnan(point):
         return OverTrainings(point, unknown, unknown, unknown, unknown)
-    # The mean of n has the variance V/n + C (n - 1)/n. Sums alone: a matrix product's last digits are the threads' affair.
+    # Their mean has the variance V/n + C (n - 1)/n. By sums alone: a matrix product's last digits depend on threads.
     alone, mean = float(defined.var(axis=0, ddof=1).mean()), float(defined.mean(axis=1).var(ddof=1))
     shared = max(0.0, (n * mean - alone) / (n - 1))
     own = max(float(points.var(ddof=1)), alone - shared) / n
