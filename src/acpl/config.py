@@ -97,6 +97,9 @@ class Config(Section):
     clinical: Names = _group("Data", default=())
     """A table's columns of what is known of the patient, such as age,sex,site: what they say of each class, learnt from
     the labelled images' rows, is added to what the image says, in pseudo-labels, validation and prediction alike."""
+    clinical_in: Literal["everything", "pseudo-labels"] = _group("Data", default="everything")
+    """Where that is added. ``pseudo-labels``: it teaches through them alone, and the model answers by the image and
+    asks for no table."""
     split_column: OptionalText = _group("Data", default=None)
     """A table's column of parts: train, validation, test."""
     split: OptionalPath = _group("Data", default=None)
@@ -117,6 +120,9 @@ class Config(Section):
     group_labels: OptionalStrength = _group("Labels", default=None)
     """What a patient's labelled images say of the patient's unlabelled ones is added to pseudo-labels; so many of them
     weigh as much as how common each class is in all patients."""
+    group_pseudo_labels: float = _group("Labels", default=0.0, ge=0, le=1)
+    """Share of what the network says for a pseudo-label that is the mean over the unlabelled images of the same patient
+    or lesion; 1 where they all show the same thing."""
     skip_bad: bool = _group("Decoding", default=False)
     """Go on without the images that cannot be read; they are listed either way."""
     cache: OptionalPath = _group("Decoding", default=None)
@@ -272,6 +278,12 @@ class Config(Section):
     def _crops_are_no_larger(self) -> Self:
         if self.crop_size is not None and self.crop_size > self.size:
             raise ValueError(f"crop_size must be at most size, {self.size}, but it is {self.crop_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_columns_to_teach_with(self) -> Self:
+        if self.clinical_in == "pseudo-labels" and not self.clinical:
+            raise ValueError("clinical_in 'pseudo-labels' needs clinical: a table's columns of what is known")
         return self
 
     @model_validator(mode="after")

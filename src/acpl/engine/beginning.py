@@ -199,7 +199,7 @@ def _beside(table: pd.DataFrame, config: Config) -> dict[str, str]:
     """By what the cells say to training, however they are written."""
     columns = find_clinical(table[(table["part"] == "train").to_numpy()], config.clinical)
     said: dict[str, list[Any]] = {column.name: column.read(table[column.name]).tolist() for column in columns}
-    if config.group_labels is not None or config.group_answers > 0:
+    if config.group_labels is not None or config.group_answers > 0 or config.group_pseudo_labels > 0:
         said["group"] = pd.factorize(table["group"].to_numpy(dtype=object))[0].tolist()
     return {name: _checksum(repr(cells).encode()) for name, cells in said.items()}
 

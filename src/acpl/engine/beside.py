@@ -1,7 +1,7 @@
 """What is known of images beside their pixels, by id: the patient's data, the patient's other images."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,10 @@ class Beside:
     """(ids,): whose image each is."""
     shared: float
     """Share of an answer that is the mean over its group."""
+    taught: Tensor | None = None
+    """(ids,): as ``groups``, where pseudo-labels are shared; an image that none is made for is a group of its own."""
+    shared_in_teaching: float = 0.0
+    """Share of a pseudo-label that is the mean over its group."""
 
     @classmethod
     def of(cls, card: ModelCard, table: pd.DataFrame, known: npt.NDArray[np.bool_] | None = None) -> "Beside | None":
@@ -105,15 +109,18 @@ class Beside:
     def in_training(
         cls, config: Config, clinical: Clinical | None, manifest: Manifest, roles: npt.NDArray[np.object_]
     ) -> "Beside | None":
-        """For training and validation images: besides, what a patient's labelled images say of the unlabelled ones."""
-        if clinical is None and config.group_answers == 0 and config.group_labels is None:
+        """For training and validation images: besides, what only pseudo-labels are made with."""
+        shares = (config.group_answers, config.group_pseudo_labels)
+        if clinical is None and not any(shares) and config.group_labels is None:
             return None
+        codes = pd.factorize(manifest.groups)[0].astype(np.int64)
+        labelled, unlabelled = (np.asarray(roles == role) for role in ("labelled", "unlabelled"))
         evidence = torch.zeros(len(manifest.table), len(manifest.classes))
         if clinical is not None:
             evidence += clinical.evidence(manifest.table, manifest.task)
+            if config.clinical_in == "pseudo-labels":
+                evidence[torch.from_numpy(~unlabelled)] = 0
         if config.group_labels is not None:
-            codes = pd.factorize(manifest.groups)[0].astype(np.int64)
-            labelled, unlabelled = (np.asarray(roles == role) for role in ("labelled", "unlabelled"))
             evidence[torch.from_numpy(unlabelled)] += functional.group_label_evidence(
                 torch.from_numpy(manifest.labels[labelled]),
                 torch.from_numpy(codes[labelled]),
@@ -121,7 +128,11 @@ class Beside:
                 config.group_labels,
                 exclusive=manifest.task is Task.MULTI_CLASS,
             )
-        return cls._by_id(manifest.task, manifest.table, evidence, config.group_answers)
+        found = cls._by_id(manifest.task, manifest.table, evidence, config.group_answers)
+        alone = codes.max(initial=-1) + 1 + np.arange(len(codes))
+        order = np.argsort(manifest.table.index.to_numpy(), kind="stable")
+        taught = torch.from_numpy(np.where(unlabelled, codes, alone)[order])
+        return replace(found, taught=taught, shared_in_teaching=config.group_pseudo_labels)
 
     @classmethod
     def _by_id(cls, task: Task, table: pd.DataFrame, evidence: Tensor, shared: float) -> "Beside":
@@ -143,6 +154,14 @@ class Beside:
         """(samples, outputs): both, for all images to be judged."""
         return self.together(self.added(probabilities, ids), ids)
 
+    def guesses(self, probabilities: Tensor, ids: Tensor) -> Tensor:
+        """(samples, outputs): what is said of a whole pool, that of a group's images mixed with their mean as their
+        pseudo-labels are to be; of images that none is made for it stays as it is."""
+        if self.taught is None or self.shared_in_teaching == 0:
+            return probabilities
+        groups = self.taught[self._rows(ids)].to(probabilities.device)
+        return functional.share_answers(probabilities, groups, self.shared_in_teaching, exclusive=self._exclusive)
+
     @property
     def _exclusive(self) -> bool:
         return self.task is Task.MULTI_CLASS
@@ -159,7 +178,20 @@ def of_no_use(config: Config, manifest: Manifest, roles: npt.NDArray[np.object_]
         found.append("group_labels adds nothing: nobody has both labelled and unlabelled images")
     if config.group_answers > 0 and manifest.table["group"].is_unique:
         found.append("group_answers adds nothing: no two images are of one patient or lesion")
+    if config.group_pseudo_labels > 0 and len(unlabelled) == int((roles == "unlabelled").sum()):
+        found.append("group_pseudo_labels adds nothing: no two unlabelled images are of one patient or lesion")
     return found
+
+
+def taught_nobody(config: Config) -> list[str]:
+    """A sentence for each setting of pseudo-labels, after a training that made none between its stages."""
+    teaching = {
+        "clinical_in 'pseudo-labels'": config.clinical_in == "pseudo-labels",
+        "group_labels": config.group_labels is not None,
+        "group_pseudo_labels": config.group_pseudo_labels > 0,
+    }
+    why = f"added nothing: {config.method} made no pseudo-labels between its stages"
+    return [f"{name} {why}" for name, asked in teaching.items() if asked]
 
 
 def knows_more(card: ModelCard) -> bool:

@@ -78,6 +78,8 @@ class Trainer:
     _optimiser: torch.optim.Adam | None = None
     _steps: dict[tuple[object, ...], TrainingStep] = field(default_factory=dict)
     _inferences: list[Inference] = field(default_factory=list)
+    looked_at_pools: bool = False
+    """Whether the method has asked between two stages what a network says: what pseudo-labels are made from."""
     _seen: FeatureSample | None = None
     """What the method looks at between two stages."""
     _started: float = field(default_factory=time.perf_counter)
@@ -159,7 +161,10 @@ class Trainer:
         views = self._own_views(network, ids)
         if self.processes.size > 1:
             views = Views(*(self.processes.gather(part) for part in views))
+        if self.beside is not None:
+            views = views._replace(probabilities=self.beside.guesses(views.probabilities, ids))
         if self._seen is not None:
+            self.looked_at_pools = True
             self._seen.note(ids, views.features)
         return views
 
@@ -168,7 +173,11 @@ class Trainer:
         rows = share_of(len(ids), self.processes.rank, self.processes.size)
         with self._random_apart():
             views = self._inference(network).share(ids[rows], self.folder.path, self.monitor.progress)
+        if self.beside is not None and self.beside.shared_in_teaching > 0:
+            said = self.processes.gather(views.probabilities[:].to(self.bench.device.torch))
+            views = views._replace(probabilities=self.beside.guesses(said, ids)[rows])
         if self._seen is not None:
+            self.looked_at_pools = True
             kept = torch.linspace(0, len(ids) - 1, min(SAMPLE, len(ids))).long()
             own = kept[(kept >= rows.start) & (kept < rows.stop)] - rows.start
             noted = views.features[own].to(self.bench.device.torch)
@@ -377,6 +386,7 @@ class Trainer:
 
     def _go_on(self, method: Method, state: Mapping[str, Any]) -> None:
         self.place.load_state_dict(state["place"])
+        self.looked_at_pools = self.place.stage > 0
         self.folder.cut_events(state["events"])
         self.clock.add(state["time"])
         method.load_state_dict(state["method"])

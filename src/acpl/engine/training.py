@@ -20,7 +20,7 @@ from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum
 from acpl.data.workers import Progress, nothing
 from acpl.engine.beginning import Beginning
-from acpl.engine.beside import Beside, Clinical, of_no_use
+from acpl.engine.beside import Beside, Clinical, of_no_use, taught_nobody
 from acpl.engine.building import build_network
 from acpl.engine.checkpoints import Checkpoints
 from acpl.engine.clock import Clock
@@ -208,7 +208,7 @@ def _train(
         normal_output=config.normal_output,
         aspect=config.aspect,
         looks=config.looks,
-        clinical=None if clinical is None else clinical.as_json(),
+        clinical=None if clinical is None or config.clinical_in == "pseudo-labels" else clinical.as_json(),
         group_answers=config.group_answers,
     )
     seed_everything(config.seed, _FIRST_WEIGHTS)
@@ -297,6 +297,9 @@ def _train(
     )
     with stop.listening():
         kept = trainer.fit(method, state)
+    if not trainer.looked_at_pools:
+        for sentence in taught_nobody(config):
+            monitor.say(sentence)
     for sentence in folder.put_aside_broken_weights():
         monitor.say(f"put aside: {sentence}")
     card = _with_thresholds(card, trainer, kept)

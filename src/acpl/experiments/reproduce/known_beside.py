@@ -1,6 +1,6 @@
 """What is known beside the image, added to the answers of runs that had the images alone."""
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ALONE = "the image alone"
-OFF = {"clinical": (), "group_answers": 0.0, "group_labels": None}
-"""Runs that know nothing beside the image."""
+
+
+def answering_alone(asked: Config) -> dict[str, Any]:
+    """Fields of the runs that something is added to: they answer by the image alone. What taught them through
+    pseudo-labels stays where ``clinical_in`` says that it is for these; else they know nothing beside the image."""
+    if asked.clinical_in == "pseudo-labels":
+        return {"group_answers": 0.0}
+    return {"clinical": (), "group_labels": None, "group_pseudo_labels": 0.0, "group_answers": 0.0}
 
 
 class _Way(NamedTuple):
@@ -35,7 +41,7 @@ class _Way(NamedTuple):
 def beside_table(gathered: Gathered) -> Made:
     """Each method's answers alone, with the patient's data, with the group's other images, and with both.
 
-    Training did not know of them: what they are worth in pseudo-labels is not in it. What the patient's data say is
+    The networks answered without them. What the patient's data say is
     learnt from the images that were labelled for that run.
     """
     asked = gathered.request.shared(gathered.request.fractions[0])
@@ -120,7 +126,8 @@ def _rule(one: Planned, said: Said) -> Literal["argmax"] | list[float] | None:
 
 
 def _notes(asked: Config) -> list[str]:
-    notes = ["Training had the images alone; what is known beside them is added to the answers of its test images."]
+    had = "made its pseudo-labels with it" if asked.clinical_in == "pseudo-labels" else "had the images alone"
+    notes = [f"Training {had}; what is known beside the images is added to the answers of its test images."]
     if asked.clinical:
         notes.append(f"The patient's data: {', '.join(asked.clinical)}, learnt from the labelled images' rows.")
     if asked.group_answers:

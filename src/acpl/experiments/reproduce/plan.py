@@ -27,6 +27,7 @@ _NOT_COUNTED = (*MAY_CHANGE, "skip_bad")
 _AS_BEFORE: dict[str, Any] = {
     **{"looks": "one", "crop_size": None, "phantom_errors": 0.0},
     **{"clinical": [], "group_labels": None, "group_answers": 0.0},
+    **{"clinical_in": "everything", "group_pseudo_labels": 0.0},
 }
 _SETTINGS_AS_BEFORE = {"neighbours_by": "exact", "relabel": False, "centre": False}
 
@@ -153,6 +154,10 @@ def digest(config: Config) -> str:
     for some, before in ((values, _AS_BEFORE), (values["settings"], _SETTINGS_AS_BEFORE)):
         for key in [key for key, value in before.items() if key in some and some[key] == value]:
             del some[key]
+    if config.method == "supervised":  # it makes no pseudo-labels: what they alone know makes it no other run
+        taught = ("group_labels", "group_pseudo_labels")
+        for key in (*taught, *(("clinical", "clinical_in") if config.clinical_in == "pseudo-labels" else ())):
+            values.pop(key, None)
     values["images"] = Path(values["images"]).name if values["images"] else None
     values |= contents(config)
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]

@@ -9,8 +9,7 @@ from acpl import algorithms
 from acpl.config import Config
 from acpl.errors import UserError
 from acpl.experiments.reproduce.gathered import Study
-from acpl.experiments.reproduce.known_beside import ALONE, beside_table, ways_of
-from acpl.experiments.reproduce.known_beside import OFF as OFF_BESIDE
+from acpl.experiments.reproduce.known_beside import ALONE, answering_alone, beside_table, ways_of
 from acpl.experiments.reproduce.plan import SCHEDULE, Arm, Ground, Planned, Request
 from acpl.experiments.reproduce.pool_figures import balance_figure, examples_figure, k_figure, size_figure
 from acpl.experiments.reproduce.scores import CEILING, FLOOR, class_table, methods_table, score_table, sets_table
@@ -53,11 +52,11 @@ def methods_alone(request: Request, ground: Ground, fraction: float) -> list[Arm
 
 
 def images_alone(request: Request, ground: Ground, fraction: float) -> list[Arm]:
-    """The runs of table3 (and table1), which know nothing beside the image."""
-    ways_of(request.shared(fraction))  # nothing is trained where nothing could be added
-    return [
-        replace(arm, settings={**arm.settings, **OFF_BESIDE}) for arm in methods_and_ceiling(request, ground, fraction)
-    ]
+    """The runs of table3 (and table1), which answer by the image alone."""
+    shared = request.shared(fraction)
+    ways_of(shared)  # nothing is trained where nothing could be added
+    alone = answering_alone(shared)
+    return [replace(arm, settings={**arm.settings, **alone}) for arm in methods_and_ceiling(request, ground, fraction)]
 
 
 def information(request: Request, ground: Ground, fraction: float) -> list[Arm]:
