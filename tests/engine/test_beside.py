@@ -32,6 +32,7 @@ TINY: dict[str, Any] = {
     **{"stage_epochs": 1, "k": 3, "device": "cpu", "fraction": 0.5, "draw": "images"},
 }
 ALL_THREE: dict[str, Any] = {"clinical": "site,age", "group_labels": 1.0, "group_answers": 0.5}
+IN_TEACHING: dict[str, Any] = {"clinical": "site,age", "clinical_in": "pseudo-labels", "group_pseudo_labels": 1.0}
 SITES = ("back", "face", "hand")
 
 
@@ -111,6 +112,10 @@ def auroc(run: Path, part: str = "") -> float:
     return float(json.loads((run / f"evaluation{part}.json").read_text())["auroc"]["mean"])
 
 
+def events(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
 def probabilities(run: Path, part: str = "") -> pd.DataFrame:
     return pd.read_csv(run / f"predictions{part}.csv").set_index("image").sort_index().filter(like="probability.")
 
@@ -130,8 +135,7 @@ def test_a_column_that_tells_the_classes_apart_is_heard_where_images_are_noise(p
     assert auroc(plain) < 0.75
     assert auroc(informed) > 0.99
     assert auroc(informed, "-validation") > 0.99
-    best = [json.loads(line) for line in (informed / "events.jsonl").read_text().splitlines()]
-    assert max(event["validation_auroc"] for event in best if "validation_auroc" in event) > 0.99
+    assert max(event["validation_auroc"] for event in events(informed) if "validation_auroc" in event) > 0.99
 
 
 def test_the_model_itself_is_trained_on_other_pseudo_labels(plain: Path, informed: Path, place: Path) -> None:
@@ -305,16 +309,115 @@ def test_validation_in_training_judges_as_judging_does(place: Path, tmp_path: Pa
     for number, settings in enumerate(({"group_answers": 1.0}, ALL_THREE)):
         run = train(place, tmp_path / str(number), "chests.csv", stages=0, **settings)
         acpl.evaluate(run, part="validation", resamples=2)
-        events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-        seen = [event["validation_auroc"] for event in events if event.get("validation_auroc") is not None]
+        seen = [event["validation_auroc"] for event in events(run) if event.get("validation_auroc") is not None]
         assert seen == pytest.approx([auroc(run, "-validation")], abs=1e-9)
+
+
+# What pseudo-labels alone know.
+
+
+@pytest.fixture(scope="module")
+def taught(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that made its pseudo-labels with the site, the age and the patient's other images; judged."""
+    monitor = Listens()
+    run = train(place, tmp_path_factory.mktemp("runs") / "taught", monitor=monitor, **IN_TEACHING)
+    assert not any("nothing" in sentence for sentence in monitor.said)
+    acpl.evaluate(run, part="validation", resamples=2)
+    return run
+
+
+def test_pseudo_labels_hear_what_the_answers_do_not(plain: Path, informed: Path, taught: Path, place: Path) -> None:
+    before, after = stage(plain), stage(taught)  # of the same network: only what is added differs
+    own = pd.read_csv(place / "lesions.csv")["site"].map(SITES.index).to_numpy()[after.index]
+    rows = np.arange(len(after))
+    assert (answers(after, "model")[rows, own] > answers(before, "model")[rows, own]).mean() > 0.9
+    assert weights(taught) != weights(plain)
+    assert (card(taught)["clinical"], card(taught)["group_answers"]) == (None, 0.0)
+    first = [next(e for e in events(run) if "validation_auroc" in e)["validation_auroc"] for run in (plain, taught)]
+    assert first[0] == first[1]  # the warm-up is judged by the image alone, as if nothing else were known
+    assert auroc(taught, "-validation") < 0.9 < auroc(informed, "-validation")
+    seen = [event["validation_auroc"] for event in events(taught) if "validation_auroc" in event]
+    assert seen[-1] == pytest.approx(auroc(taught, "-validation"), abs=1e-9)
+
+
+def test_a_model_that_was_taught_so_asks_for_no_table(taught: Path, place: Path) -> None:
+    images = [place / name for name in pd.read_csv(place / "lesions.csv")["image"][:3]]
+    said, bad = acpl.predict(taught, images, device="cpu")
+    assert (len(said), bad) == (3, [])
+
+
+def test_a_patients_unlabelled_images_share_what_is_said_of_them(place: Path, plain: Path, tmp_path: Path) -> None:
+    for share in (1.0, 0.4):
+        run = train(place, tmp_path / str(share), group_pseudo_labels=share)
+        before, after = stage(plain), stage(run)
+        assert before.index.equals(after.index)
+        patient = pd.read_csv(place / "lesions.csv").loc[after.index, "patient"].to_numpy()
+        alone = pd.DataFrame(answers(before, "model"), index=after.index)
+        logits = np.log(alone)
+        logits = logits.sub(logits.mean(axis=1), axis=0)
+        together = np.exp(share * logits.groupby(patient).transform("mean") + (1 - share) * logits)
+        together = together.div(together.sum(axis=1), axis=0).to_numpy()
+        np.testing.assert_allclose(answers(after, "model"), together, atol=1e-5)
+        others = pd.Series(patient).duplicated(keep=False).to_numpy()
+        assert 0 < others.sum() < len(others)
+        moved = np.abs(answers(after, "model") - alone.to_numpy()).max(axis=1) > 1e-6
+        assert np.array_equal(moved, others)
+
+
+def test_what_pseudo_labels_know_comes_from_given_labels_alone(taught: Path, place: Path, tmp_path: Path) -> None:
+    split = pd.read_csv(taught / "split.csv")
+    table = pd.read_csv(place / "lesions.csv", dtype=str, keep_default_na=False)
+    hidden = ~table["image"].isin(split.loc[split["role"] == "labelled", "image"])
+    table.loc[hidden, "dx"] = table.loc[hidden, "dx"].map({"a": "b", "b": "c", "c": "a"})
+    table.loc[table["split"] == "test", ["site", "age"]] = ["elsewhere", "no number"]
+    table.to_csv(place / "hidden.csv", index=False)
+    other = train(place, tmp_path / "other", "hidden.csv", split=taught / "split.csv", **IN_TEACHING)
+    assert weights(other) == weights(taught)
+    pd.testing.assert_frame_equal(stage(other), stage(taught))
+
+
+def test_a_run_taught_so_goes_on_to_the_same_bits(taught: Path, place: Path, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        train(place, tmp_path / "cut", monitor=Listens(2), **IN_TEACHING)
+    table = place / "lesions.csv"
+    before = table.read_text()
+    try:  # whose images they are decides what is taught: another table is another run
+        table.write_text(before.replace("p1,", "p2,"))
+        with pytest.raises(acpl.UserError, match="group"):
+            acpl.train(resume=tmp_path / "cut")
+    finally:
+        table.write_text(before)
+    acpl.train(resume=tmp_path / "cut")
+    assert weights(tmp_path / "cut") == weights(taught)
+    pd.testing.assert_frame_equal(stage(tmp_path / "cut"), stage(taught))
+
+
+def test_settings_of_pseudo_labels_that_teach_nobody_are_named(place: Path, tmp_path: Path) -> None:
+    monitor = Listens()
+    train(place, tmp_path / "run", method="supervised", monitor=monitor, **IN_TEACHING, group_labels=1.0, k=None)
+    for name in ("clinical_in 'pseudo-labels'", "group_labels", "group_pseudo_labels"):
+        assert f"{name} added nothing: supervised made no pseudo-labels between its stages" in monitor.said
+    rows = pd.read_csv(place / "lesions.csv", dtype=str).drop(columns="patient")
+    rows.to_csv(tmp_path / "alone.csv", index=False)
+    monitor = Listens()
+    given = {"images": place, "stages": 0, "group_pseudo_labels": 0.5, "monitor": monitor}
+    train(tmp_path, tmp_path / "alone", data="alone.csv", **given)
+    wanted = "group_pseudo_labels adds nothing: no two unlabelled images are of one patient or lesion"
+    assert wanted in monitor.said
+
+
+def test_teaching_with_columns_needs_columns(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(acpl.UserError, match="clinical_in 'pseudo-labels' needs clinical"):
+        train(place, tmp_path / "run", clinical_in="pseudo-labels")
+    assert not (tmp_path / "run").exists()
 
 
 # All of them.
 
 
-def test_with_all_three_off_nothing_changes(plain: Path, place: Path, tmp_path: Path) -> None:
-    run = train(place, tmp_path / "run", clinical=(), group_labels=None, group_answers=0.0)
+def test_with_all_of_them_off_nothing_changes(plain: Path, place: Path, tmp_path: Path) -> None:
+    off = {"clinical": (), "clinical_in": "everything", "group_labels": None, "group_answers": 0.0}
+    run = train(place, tmp_path / "run", **off, group_pseudo_labels=0.0)
     assert weights(run) == weights(plain)
     assert card(run) == card(plain)
     assert (card(run)["clinical"], card(run)["group_answers"]) == (None, 0.0)
@@ -411,7 +514,8 @@ def look_once(place: Path, out: Path) -> None:
     """A run whose weights are hardly trained, so that several processes look with the same ones, each at its part."""
     inference.BATCH = 4
     os.environ["ACPL_CACHE"] = str(out.parent / "cache")
-    train(place, out, **ALL_THREE, warmup_epochs=1, learning_rate=1e-30, devices=int(os.environ.get("WORLD_SIZE", 1)))
+    given = {**ALL_THREE, "group_pseudo_labels": 0.5, "learning_rate": 1e-30}
+    train(place, out, **given, warmup_epochs=1, devices=int(os.environ.get("WORLD_SIZE", 1)))
 
 
 @pytest.mark.slow
