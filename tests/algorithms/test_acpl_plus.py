@@ -1,5 +1,8 @@
 """What ``acpl-plus`` adds to ``acpl``, setting by setting; with all of them off it adds nothing."""
 
+import copy
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,15 +11,20 @@ from torch.nn import functional as F
 
 from acpl import functional
 from acpl.algorithms.acpl import ACPLSettings
-from acpl.algorithms.acpl_plus import CONSISTENCY, ACPLPlusSettings
+from acpl.algorithms.acpl_plus import CONSISTENCY, ACPLPlus, ACPLPlusSettings
 from acpl.algorithms.drawing import repeat_factors, repeated
+from acpl.algorithms.teachers import Teachers
+from acpl.data.pools import Pools
+from acpl.functional.group import ALONE, Group
 from acpl.models.balanced import class_balanced_loss, logit_adjusted_loss
 from acpl.task import Task
 from tests.algorithms.method_tester import MethodTester, World
+from tests.functional.threads import in_group
 
 OFF: dict[str, Any] = {
     **{name: field.default for name, field in ACPLSettings.model_fields.items()},
     "k": 3,
+    "teachers": 0,
     "k_share": None,
     "centre": False,
     "sharpen": 1.0,
@@ -48,6 +56,11 @@ class TestEverySettingOn(MethodTester):
     learns_with = {"consistency_confidence": 0.95}  # noqa: RUF012
 
 
+class TestTeachers(MethodTester):
+    name = "acpl-plus"
+    settings = {"k": 3, "teachers": 2, "relabel": True, "balance": 0.5}  # noqa: RUF012
+
+
 class TestClassBalanced(MethodTester):
     name = "acpl-plus"
     settings = {"k": 3, "labelled_loss": "class-balanced"}  # noqa: RUF012
@@ -69,6 +82,123 @@ def test_with_everything_off_it_is_acpl_to_the_bit(task: Task) -> None:
     first, second = (world.method.networks().predictor.state_dict() for world in (plain, plus))
     assert all(torch.equal(first[key], second[key]) for key in first)
     assert plain.pools.labelled.tolist() == plus.pools.labelled.tolist()
+
+
+def taught(task: Task, **settings: Any) -> tuple[World, torch.Tensor]:
+    """A world whose two teachers and warm-up are done, and what each of the three says of the unlabelled."""
+    world = World("acpl-plus", task, **{**OFF, "teachers": 2, **settings})
+    said, pool = [], world.pools.unlabelled.clone()
+    for index in range(3):
+        world.run_stage(index, 6)
+        networks = world.method.networks()
+        looks = networks.trained if index == 2 else networks.predictor
+        said.append(world.look(looks, pool).probabilities)  # type: ignore[arg-type]
+    return world, torch.stack(said)
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_pseudo_labels_are_made_of_what_teachers_and_network_say_together(task: Task) -> None:
+    world, said = taught(task)
+    assert min((one - other).abs().max() for one, other in itertools.combinations(said, 2)) > 1e-3
+    record = world.method.before_stage(3, world.look)
+    assert record is not None
+    found = record.candidates
+    assert torch.allclose(found["model"], said.mean(dim=0), atol=1e-6)
+    chosen = found["selected"]
+    mixed = functional.informative_mixup(said.mean(dim=0), found["neighbours"], found["density"])
+    assert torch.allclose(found["pseudo_label"][chosen], mixed[chosen], atol=1e-6)
+
+
+def test_teachers_are_heard_in_later_stages_about_those_who_are_left() -> None:
+    world, said = taught(Task.MULTI_CLASS, relabel=True, pseudo_label="model")
+    pool = world.pools.unlabelled.clone()
+    world.run_stage(3, 6)
+    now = world.look(world.method.networks().trained, pool).probabilities  # type: ignore[arg-type]
+    wanted = (said[:2].sum(dim=0) + now) / 3
+    earlier = torch.isin(pool, world.pools.pseudo_labelled)
+    assert 0 < earlier.sum() < len(pool)
+    record = world.method.before_stage(4, world.look)
+    assert record is not None
+    assert record.candidates["id"].tolist() == pool[~earlier].tolist()
+    assert torch.allclose(record.candidates["model"], wanted[~earlier], atol=1e-6)
+    assert torch.allclose(world.pools.targets(pool[earlier]), wanted[earlier], atol=1e-6)
+
+
+def test_every_teacher_and_the_network_after_them_start_from_fresh_weights() -> None:
+    world = World("acpl-plus", Task.MULTI_LABEL, **{**OFF, "teachers": 2})
+    names, starts = [], []
+    for index in range(4):
+        record = world.method.before_stage(index, world.look)
+        assert (record is None) == (index < 3)
+        stage = world.method.stage(index)
+        assert stage is not None
+        names.append((stage.name, stage.snapshot))
+        networks = world.method.networks()
+        starts.append({key: float(value.float().norm()) for key, value in networks.trained.state_dict().items()})
+        world.step(stage, torch.optim.Adam(networks.trained.parameters(), lr=3e-3))  # type: ignore[attr-defined]
+        world.method.after_stage(index)
+    assert names == [("teacher 1", False), ("teacher 2", False), ("warm-up", True), ("stage 3", False)]
+    assert len({start["head.weight"] for start in starts}) == 4
+    batches = [{value for key, value in start.items() if key.endswith("num_batches_tracked")} for start in starts]
+    assert batches == [{0.0}, {0.0}, {0.0}, {1.0}]
+
+
+@pytest.mark.parametrize("teachers", [1, 2, 5])
+def test_the_teachers_steps_are_part_of_the_budget(teachers: int) -> None:
+    world = World("acpl-plus", Task.MULTI_LABEL, **{**OFF, "teachers": teachers, "steps": 50})
+    taken, index = [], 0
+    while True:
+        world.method.before_stage(index, world.look)
+        stage = world.method.stage(index)
+        if stage is None:
+            break
+        taken.append(stage.steps)
+        world.method.after_stage(index)
+        index += 1
+    warm_up, all_stages = 8 * 2, 2 * 2 * 5  # steps of the schedule: 12 labelled, 52 in all, 6 a batch
+    each = 50 * warm_up // ((teachers + 1) * warm_up + all_stages)
+    assert taken[: teachers + 1] == [each] * (teachers + 1)
+    assert len(taken) == teachers + 3
+    assert sum(taken) == 50
+
+
+def test_where_nothing_is_left_to_teach_there_are_no_teachers() -> None:
+    world = World("acpl-plus", Task.MULTI_LABEL, **{**OFF, "teachers": 3, "steps": 50})
+    pools, context = world.pools, world.method.context  # type: ignore[attr-defined]
+    all_labelled = Pools(pools.given, pools.targets(pools.given), pools.unlabelled[:0])
+    no_stages = replace(context.schedule, stages=0)
+    for changed in (replace(context, pools=all_labelled), replace(context, schedule=no_stages)):
+        method = ACPLPlus(ACPLPlusSettings.parse({**OFF, "teachers": 3, "steps": 50}), changed)
+        first = method.stage(0)
+        assert first is not None
+        assert (first.name, first.steps) == ("warm-up", 50)
+        method.before_stage(1, world.look)
+        assert method.stage(1) is None
+
+
+def test_teachers_that_were_heard_are_remembered_by_a_run_that_goes_on() -> None:
+    world, _ = taught(Task.MULTI_LABEL)
+    other = World("acpl-plus", Task.MULTI_LABEL, **{**OFF, "teachers": 2})
+    other.method.load_state_dict(copy.deepcopy(world.method.state_dict()))
+    first, second = (one.method.before_stage(3, one.look) for one in (world, other))
+    assert first is not None
+    assert second is not None
+    assert torch.equal(first.candidates["model"], second.candidates["model"])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_teachers_say_is_the_same_on_every_process(size: int) -> None:
+    ids, said = torch.arange(7) * 3, torch.rand(2, 7, 4)
+
+    def agreed(group: Group) -> torch.Tensor:
+        teachers = Teachers(ids)
+        own = torch.arange(7).tensor_split(group.size)[group.rank]
+        for one in said:
+            teachers.hear(one[own], group)
+        return teachers.agreed(torch.full((2, 4), 0.5), torch.tensor([3, 18]))
+
+    for found in [agreed(ALONE), *in_group(size, agreed)]:
+        assert torch.equal(found, (said[0, [1, 6]] + said[1, [1, 6]] + 0.5) / 3)
 
 
 def test_k_follows_the_anchors_where_it_is_a_share_of_them() -> None:
@@ -230,7 +360,7 @@ def test_a_class_balanced_loss_weighs_the_rare_more_and_the_equal_alike() -> Non
 def test_every_further_setting_can_be_switched_off() -> None:
     further = set(ACPLPlusSettings.model_fields) - set(ACPLSettings.model_fields)
     assert further == {
-        "k_share", "centre", "sharpen", "relabel", "balance", "consistency", "consistency_confidence", "consistency_in",
-        "labelled_loss", "adjustment",
+        "teachers", "k_share", "centre", "sharpen", "relabel", "balance", "consistency", "consistency_confidence",
+        "consistency_in", "labelled_loss", "adjustment",
     }  # fmt: skip
     assert ACPLPlusSettings.parse(OFF).consistency == 0

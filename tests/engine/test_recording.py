@@ -69,6 +69,7 @@ def test_everything_beyond_the_paper_can_be_replayed_too(
 ) -> None:
     settings: dict[str, Any] = {**SHORT, "method": "acpl-plus", "data": data, "consistency": 1.0}
     settings |= {"consistency_confidence": 0.3, "balance": 0.5, "labelled_loss": "logit-adjusted", "sharpen": 0.8}
+    settings |= {"consistency_in": "all", "teachers": 1}
     written = acpl.train(out=tmp_path / "written", **settings)
     request.getfixturevalue("taped")
     replayed = acpl.train(out=tmp_path / "replayed", **settings)

@@ -361,8 +361,11 @@ class StopsBetweenStages(Quiet):
         signal.raise_signal(signal.SIGTERM)
 
 
-def test_what_is_drawn_between_stages_is_the_same_after_a_stop_there(tmp_path: Path) -> None:
-    settings = {**settings_for("acpl"), "warmup_epochs": 1, "stage_epochs": 1, "reinitialise": True}
+@pytest.mark.parametrize(("method", "own"), [("acpl", {"reinitialise": True}), ("acpl-plus", {"teachers": 2})])
+def test_what_is_drawn_between_stages_is_the_same_after_a_stop_there(
+    method: str, own: dict[str, Any], tmp_path: Path
+) -> None:
+    settings = {**settings_for(method), "warmup_epochs": 1, "stage_epochs": 1, **own}
     whole = acpl.train(out=tmp_path / "whole", **settings)
     go_on: dict[str, Any] = {"out": tmp_path / "run", **settings}
     for _ in range(3):

@@ -106,6 +106,8 @@ def test_the_device_does_not_make_another_run() -> None:
         ("group_answers", {"group_answers": 0.5}),
         ("neighbours_by", {"neighbours_by": "ivf"}),
         ("relabel", {"relabel": True}),
+        ("centre", {"centre": True}),
+        ("teachers", {"teachers": 1}),
     ],
 )
 def test_runs_from_before_there_was_a_field_are_still_found(
@@ -151,6 +153,7 @@ def test_what_goes_beyond_is_acpl_and_one_setting_more() -> None:
     assert plus["sharpen"] == 0.3
     assert plus["balance"] == plus["consistency"] == 0
     assert "balance 0.5" in arms
+    assert resolve(**wanted.cell(arms["teachers 2"], 0.1, 0, 5).settings).settings["teachers"] == 2
 
 
 def test_what_goes_beyond_has_acpl_s_schedule_whatever_acpl_plus_was_given() -> None:

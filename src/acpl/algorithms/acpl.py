@@ -128,8 +128,8 @@ class ACPL(StepByStep):
         stage = self._whole_stage(index)
         if stage is None:
             return None
-        given = len(self.pools.given)
-        return within_budget(stage, index, self.settings.steps, self.context.schedule, given, self._unlabelled)
+        budget, schedule, given = self.settings.steps, self.context.schedule, len(self.pools.given)
+        return within_budget(stage, index, budget, schedule, given, self._unlabelled, warm_ups=self.warm_ups())
 
     def _whole_stage(self, index: int) -> Stage | None:
         schedule, pools = self.context.schedule, self.pools
@@ -174,6 +174,14 @@ class ACPL(StepByStep):
     def term(self, name: str, logits: Tensor, targets: Tensor) -> Tensor:
         """One mean of eq. 1, by its draw's name."""
         return classification_loss(logits, targets, self.context.task)
+
+    def warm_ups(self) -> int:
+        """Trainings on the labelled pool alone before the first selection."""
+        return 1
+
+    def said(self, probabilities: Tensor, ids: Tensor) -> Tensor:
+        """(samples, classes): the model's part of pseudo-labels (eq. 6); here as the network gives it."""
+        return probabilities
 
     def neighbours(self) -> int:
         """K for the anchors as they stand."""
@@ -231,7 +239,7 @@ class ACPL(StepByStep):
         found = surroundings(samples, features, anchor_labels, k, group, approximate=approximate)
         density, level, chosen = self._chosen(found.density)
 
-        model = unlabelled.views.probabilities[:].to(device)
+        model = self.said(unlabelled.views.probabilities[:].to(device), unlabelled.ids)
         labels = self.refined(self._pseudo_labels(index, model, found.labels, density))
         candidates = torch.nonzero(chosen).flatten()
         linked = found.connections(candidates)

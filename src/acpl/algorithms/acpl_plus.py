@@ -1,10 +1,10 @@
 """ACPL with settings that go beyond the paper.
 
-Eight of them, each with a value that switches it off; with all off it is ``acpl`` to the bit, so that each one's gain
-can be measured alone. K as a share of the anchors; cosines about the anchors' mean; sharper pseudo-labels;
-pseudo-labels of earlier stages made anew; rare classes drawn oftener; a consistency term on the unlabelled pool after
-FixMatch, whose teacher is the averaged copy; and a labelled term for classes that are not equally common. The eighth,
-weights drawn anew at every stage, is ``acpl``'s own ``reinitialise``.
+Nine of them, each with a value that switches it off; with all off it is ``acpl`` to the bit, so that each one's gain
+can be measured alone. Several networks that make the pseudo-labels together; K as a share of the anchors; cosines
+about the anchors' mean; sharper pseudo-labels; pseudo-labels of earlier stages made anew; rare classes drawn oftener;
+a consistency term on the unlabelled pool after FixMatch, whose teacher is the averaged copy; and a labelled term for
+classes that are not equally common. The ninth, weights drawn anew at every stage, is ``acpl``'s own ``reinitialise``.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ from acpl.algorithms.drawing import repeat_factors, repeated
 from acpl.algorithms.fixmatch import align, masked_loss
 from acpl.algorithms.mixmatch import sharpen
 from acpl.algorithms.surroundings import Centred, mean_row, surroundings
+from acpl.algorithms.teachers import Teachers
 from acpl.functional.survey import Source
 from acpl.models import classification_loss, probabilities
 from acpl.models.balanced import class_balanced_loss, logit_adjusted_loss
@@ -36,6 +37,10 @@ _LEAST = 1e-6
 class ACPLPlusSettings(ACPLSettings):
     """Settings of ``acpl-plus``: those of ``acpl``, and what goes beyond the paper."""
 
+    teachers: int = Field(default=0, ge=0)
+    """Networks that warm up one after the other before the one that goes on, each from fresh weights and for as many
+    steps: what they say of the unlabelled images is averaged with what the network says of them in pseudo-labels.
+    Their steps are part of the budget."""
     k_share: float | None = Field(default=None, gt=0, le=1)
     """K as a share of the anchors, which grow from stage to stage, instead of ``k``."""
     centre: bool = False
@@ -76,6 +81,17 @@ class ACPLPlus(ACPL):
         self._counts = given.sum(dim=0)
         self._frequency = given.mean(dim=0)
         self._predicted = self._frequency.clone()
+        goes_on = context.schedule.stages > 0 and len(context.pools.unlabelled) > 0
+        self._to_hear = settings.teachers if goes_on else 0
+        self._teachers = Teachers(context.pools.unlabelled)
+
+    def warm_ups(self) -> int:
+        """The teachers', and the one that every run has."""
+        return self._to_hear + 1
+
+    def said(self, probabilities: Tensor, ids: Tensor) -> Tensor:
+        """The mean of what the network and its teachers say."""
+        return self._teachers.agreed(probabilities, ids)
 
     def neighbours(self) -> int:
         """K: the share of the anchors as they stand, at least 1, where one is set."""
@@ -96,20 +112,32 @@ class ACPLPlus(ACPL):
         return sharpen(pseudo_labels, self.settings.sharpen, self.context.task).clamp(0, 1)
 
     def before_stage(self, index: int, look: Look) -> Record | None:
-        """ACPL's, after the samples of earlier stages have got new pseudo-labels where that is set."""
-        if self.settings.relabel and self._goes_on(index):
-            self._relabel(index, look)
-        return super().before_stage(index, look)
+        """ACPL's, after the samples of earlier stages have got new pseudo-labels where that is set; a teacher that has
+        just warmed up is heard, and makes room for the next."""
+        if 0 < index <= self._to_hear:
+            said = look.share(self._networks.predictor, self.pools.unlabelled).views.probabilities[:]
+            self._teachers.hear(said.to(self._networks.device), self.context.group)
+            self._networks.become(self.context.build())
+            self._predicted.copy_(self._frequency)
+        own = self._own(index)
+        if own > 0 and self.settings.relabel and self._goes_on(own):
+            self._relabel(own, look)
+        return super().before_stage(own, look)
 
     def stage(self, index: int) -> Stage | None:
         """ACPL's, with rare classes oftener in its draws and one more draw for the consistency term."""
-        stage = super().stage(index)
+        own = self._own(index)
+        stage = super().stage(own)
         if stage is None:
             return None
+        if index < self._to_hear:
+            stage = replace(stage, name=f"teacher {index + 1}", snapshot=False)
+        elif own > 0:  # by the number that its table has in the run folder
+            stage = replace(stage, name=f"stage {index}")
         draws = dict(stage.draws)
         if self.settings.balance > 0:
             draws = {name: self._balanced(draw, index) for name, draw in draws.items()}
-        wanted = self.settings.consistency > 0 and (index > 0 or self.settings.consistency_in == "all")
+        wanted = self.settings.consistency > 0 and (own > 0 or self.settings.consistency_in == "all")
         if wanted and len(self.pools.unlabelled):
             size = self.context.schedule.batch_size
             draws[CONSISTENCY] = Draw(self.pools.unlabelled, size, ("weak", "strong"), known=False)
@@ -142,12 +170,13 @@ class ACPLPlus(ACPL):
 
     def state_dict(self) -> dict[str, Any]:
         """The running mean of the teacher's word besides."""
-        return {**super().state_dict(), "predicted": self._predicted}
+        return {**super().state_dict(), "predicted": self._predicted, "teachers": self._teachers.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
         super().load_state_dict(state)
         self._predicted.copy_(state["predicted"])
+        self._teachers.load_state_dict(state["teachers"])
 
     @torch.no_grad()
     def _taught(self, images: Tensor) -> Tensor:
@@ -158,6 +187,10 @@ class ACPLPlus(ACPL):
         self._predicted.lerp_(mean_over(self.context.group, said.mean(dim=0)), 1 - _MEMORY)
         frequency, predicted = (f.clamp(_LEAST, 1 - _LEAST) for f in (self._frequency, self._predicted))
         return align(said, frequency, predicted, self.context.task)
+
+    def _own(self, index: int) -> int:
+        """ACPL's number of stage ``index``: 0 are the warm-ups."""
+        return max(0, index - self._to_hear)
 
     def _relabel(self, index: int, look: Look) -> None:
         """New pseudo-labels for the samples of earlier stages: by eq. 6 from the network as it is now, among the
@@ -171,7 +204,7 @@ class ACPLPlus(ACPL):
         given = pools.targets(pools.given).to(features.device)
         found = surroundings(rows, features, given, self.neighbours(), group)
         density = self._scaled(found.density)
-        model = samples.views.probabilities[:].to(features.device)
+        model = self.said(samples.views.probabilities[:].to(features.device), samples.ids)
         labels = self.refined(self._pseudo_labels(index, model, found.labels, density))
         pools.relabel(group.gather(samples.ids.to(features.device)).cpu(), group.gather(labels).cpu())
 

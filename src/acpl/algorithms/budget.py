@@ -31,24 +31,27 @@ def within_budget(
     unlabelled: int,
     *,
     fresh: bool = False,
+    warm_ups: int = 1,
 ) -> Stage:
     """Stage ``index`` (0 is the warm-up) with its part of the budget; as it is where there is none.
 
     ``labelled`` and ``unlabelled`` are the pools' sizes at the start. The warm-up gets the share of the steps that it
     has in the schedule, so that a budget of ``usual_steps`` leaves it as it is, and the stages that follow part the
     rest evenly, to the step. A share of the epochs would starve the stages: theirs are many times as long. With
-    ``fresh`` weights at every stage, where what the warm-up learnt is thrown away, all get the same.
+    ``fresh`` weights at every stage, where what the warm-up learnt is thrown away, all get the same. Of several
+    ``warm_ups`` each has as many steps as the others, and the stages have so many fewer.
     """
     if budget is None:
         return stage
     stages = schedule.stages if unlabelled else 0
-    usual = usual_steps(schedule, labelled, unlabelled)
-    share = budget // (stages + 1) if fresh else budget * _warm_up_steps(schedule, labelled) // usual
-    first = budget if stages == 0 else max(1, min(share, budget - stages))
+    warm_up = _warm_up_steps(schedule, labelled)
+    usual = usual_steps(schedule, labelled, unlabelled) + (warm_ups - 1) * warm_up
+    share = budget // (stages + warm_ups) if fresh else budget * warm_up // usual
+    first = budget // warm_ups if stages == 0 else max(1, min(share, (budget - stages) // warm_ups))
     if index == 0:
         steps = first
     else:
-        done, after = ((budget - first) * number // stages for number in (index - 1, index))
+        done, after = ((budget - warm_ups * first) * number // stages for number in (index - 1, index))
         steps = max(1, after - done)
     return replace(stage, epoch_steps=min(stage.epoch_steps, steps), steps=steps)
 

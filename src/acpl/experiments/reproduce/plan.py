@@ -29,7 +29,7 @@ _AS_BEFORE: dict[str, Any] = {
     **{"clinical": [], "group_labels": None, "group_answers": 0.0},
     **{"clinical_in": "everything", "group_pseudo_labels": 0.0},
 }
-_SETTINGS_AS_BEFORE = {"neighbours_by": "exact", "relabel": False, "centre": False}
+_SETTINGS_AS_BEFORE = {"neighbours_by": "exact", "relabel": False, "centre": False, "teachers": 0}
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ CHEST, LESIONS = "chestxray14", "isic2018"
 TABLE2 = ("mean-teacher", "src-mt", "s2mts2", "graph-xnet", "ups", "acpl", "acpl-plus")
 PAPER = "the paper"
 OFF: dict[str, Any] = {
+    "teachers": 0,
     "k_share": None,
     "centre": False,
     "sharpen": 1.0,
@@ -32,7 +33,7 @@ OFF: dict[str, Any] = {
 }
 """``acpl-plus`` with nothing added."""
 ON: dict[str, Any] = {
-    **{"k_share": 0.05, "centre": True, "sharpen": 0.5},
+    **{"teachers": 2, "k_share": 0.05, "centre": True, "sharpen": 0.5},
     **{"relabel": True, "balance": 0.5, "consistency": 1.0},
 }
 """Usual values of what it can add, where none were tuned."""
