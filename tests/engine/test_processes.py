@@ -294,23 +294,28 @@ def test_what_one_process_refuses_ends_all_with_its_sentence(tmp_path: Path) -> 
     assert results[0]["said"] == ("UserError: batch_size 8 cannot be shared out evenly among 3 processes; 6 or 9 can")
     assert [result["said"].split(":")[0] for result in results[1:]] == ["SaidElsewhereError"] * 2
     assert not (tmp_path / "run").exists()
-    results = in_crew(2, broken_on_the_last, tmp_path / "other")
-    assert results[0]["said"] == "UserError: the disk of the last one is full"
-    assert results[1]["said"] == "SaidElsewhereError: the disk of the last one is full"
 
 
-def broken_on_the_last(out: Path) -> dict[str, Any]:
+@pytest.mark.slow
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_what_one_process_fails_of_in_a_step_all_say_in_its_words(which: int, tmp_path: Path) -> None:
+    results = in_crew(3, broken_on_one, tmp_path / "run", which)
+    said = f"the disk of process {which} is full"
+    assert [result["said"] for result in results] == [f"UserError: {said}", *[f"SaidElsewhereError: {said}"] * 2]
+
+
+def broken_on_one(out: Path, which: int) -> dict[str, Any]:
     from acpl.engine import step
 
     real = step.TrainingStep.__call__
 
     def call(self: Any, number: int) -> None:
-        if self._part.number == self._part.parts - 1 and number == 1:
-            raise acpl.UserError("the disk of the last one is full")
+        if self._part.number == which and number == 1:
+            raise acpl.UserError(f"the disk of process {which} is full")
         real(self, number)
 
     step.TrainingStep.__call__ = call  # type: ignore[method-assign]
-    return train(out, method="supervised", stages=0)
+    return train(out, method="supervised", stages=0, batch_size=9)
 
 
 # From the shell: what a person starts, and what happens to it.

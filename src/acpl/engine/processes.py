@@ -15,8 +15,9 @@ from acpl.engine.watch import Watch
 from acpl.errors import SaidElsewhereError, UserError
 from acpl.functional.group import Alone
 
-_FAILED, _OPENED = "failed", "opened"
+_FAILED, _OPENED, _KNOWING = "failed", "opened", "knowing"
 _POLL = 0.1  # seconds
+_FAREWELL = 3.0  # seconds that process 0, which has the store, stays for the others to hear why all end
 # What torch says when a process is not there any more, besides errors of its own kind.
 _LOST = ("by peer", "gloo", "nccl", "socket", "connection refused", "timed out waiting", "broken pipe")
 
@@ -186,9 +187,12 @@ class Processes:
             if not _is_lost(error):
                 self._leave(f"process {self.rank} failed: {type(error).__name__}: {' '.join(str(error).split())}")
                 raise
-            raise self._last_word() from error
+            last_word = self._last_word()
+            if self.rank == 0:
+                self._leave(str(last_word))
+            raise last_word from error
         except BaseException:  # a second Ctrl-C does not wait
-            self._leave("interrupted")
+            self._leave("interrupted", farewell=0.0)
             raise
         finally:
             self._watch.over.set()
@@ -208,14 +212,30 @@ class Processes:
 
     def _await(self, key: str) -> None:
         while not self._store.check([key]):
-            if self._store.check([_FAILED]):
-                raise SaidElsewhereError(self._store.get(_FAILED).decode())
+            if (said := self._heard()) is not None:
+                raise SaidElsewhereError(said)
             time.sleep(_POLL)
 
-    def _leave(self, sentence: str) -> None:
-        """Tell the others why; the first to say it is heard."""
+    def _heard(self) -> str | None:
+        """Why another process ended, if one has said it; that this one knows is told in turn."""
+        if not self._store.check([_FAILED]):
+            return None
+        said = self._store.get(_FAILED).decode()
+        self._store.set(f"{_KNOWING}/{self.rank}", "yes")
+        return said
+
+    def _leave(self, sentence: str, farewell: float = _FAREWELL) -> None:
+        """Tell the others why; the first to say it is heard. The store goes with process 0, which lets them hear it."""
         with suppress(Exception):
             self._store.compare_set(_FAILED, "", sentence)
+            self._store.set(f"{_KNOWING}/{self.rank}", "yes")
+            if self.rank > 0:
+                return
+            self._coming = None  # it would hold the connections
+            dist.destroy_process_group()  # who waits in an exchange finds it broken, and asks the store why
+            all_know, until = [f"{_KNOWING}/{rank}" for rank in range(self.size)], time.monotonic() + farewell
+            while not self._store.check(all_know) and time.monotonic() < until:
+                time.sleep(_POLL)
 
     def _last_word(self) -> UserError:
         """What to say when another process is not there any more: its own word, if it left one."""
@@ -237,8 +257,8 @@ class Processes:
     def _said_within(self, seconds: float) -> str | None:
         until = time.monotonic() + seconds
         while True:
-            if self._store.check([_FAILED]):
-                return self._store.get(_FAILED).decode()
+            if (said := self._heard()) is not None:
+                return said
             if time.monotonic() > until:
                 return None
             time.sleep(_POLL)
