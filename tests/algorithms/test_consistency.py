@@ -1,6 +1,8 @@
 """Methods that train once, on labelled and unlabelled images side by side."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +12,10 @@ from acpl.algorithms.contract import Samples
 from acpl.algorithms.fixmatch import align, masked_loss
 from acpl.algorithms.src_mt import relations
 from acpl.algorithms.tcse import quarter_turns
+from acpl.functional import add_evidence
 from acpl.models import classification_loss
 from acpl.task import Task
-from tests.algorithms.method_tester import MethodTester, World
+from tests.algorithms.method_tester import LABELLED, MethodTester, World
 
 
 class TestMeanTeacher(MethodTester):
@@ -120,6 +123,33 @@ def test_temporal_ensembling_remembers_each_sample_s_own_predictions() -> None:
     assert state["visits"].sum() == 3 * len(ids)
 
 
+def test_temporal_ensembling_asks_what_a_patients_images_share_of_all_that_it_remembers() -> None:
+    world = World("temporal-ensembling", Task.MULTI_CLASS)
+    stage = world.method.stage(0)
+    assert stage is not None
+    batch = world.batch(stage)
+    for _ in range(2):
+        world.method.losses(batch)
+        world.method.after_step(batch)
+    state = world.method.state_dict()
+    seen = state["visits"] > 0
+    asked: list[torch.Tensor] = []
+
+    def shared(remembered: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
+        assert torch.equal(known, seen)
+        expected = state["memory"] / (1 - 0.6 ** state["visits"].clamp_min(1))[:, None]
+        torch.testing.assert_close(remembered[known], expected[known])
+        asked.append(known)
+        return torch.full_like(remembered, 1 / 3)
+
+    world.method.context = replace(world.method.context, shared=shared)  # type: ignore[attr-defined]
+    logits = world.method.networks().trained(torch.cat([part.images for part in batch.values()])).logits  # type: ignore[operator]
+    wanted = (torch.softmax(logits, dim=1) - 1 / 3).square().mean()
+    weight = 10 * world.method.ramp_up(0.4).item()  # type: ignore[attr-defined]
+    assert world.method.losses(batch)["consistency"].item() == pytest.approx(weight * wanted.item(), rel=1e-4)
+    assert len(asked) == 1
+
+
 def test_quarter_turns_are_numpy_s() -> None:
     images = torch.rand(8, 2, 5, 5)
     turned = quarter_turns(images, torch.arange(8))
@@ -193,3 +223,70 @@ def test_labels_weigh_as_much_for_noteacher_as_for_every_method() -> None:
     images = torch.cat([part.images for part in batch.values()])
     logits = world.method._networks.trained(images).logits[: len(batch["labelled"].ids)]  # type: ignore[attr-defined]
     assert torch.allclose(found, classification_loss(logits, batch["labelled"].targets, Task.MULTI_LABEL))
+
+
+TEACH_IN_STEPS: dict[str, dict[str, Any]] = {
+    "acpl-plus": {"consistency": 1.0, "consistency_confidence": 0.7, "consistency_in": "all"},
+    "fixmatch": {"confidence": 0.7, "alignment": False},
+    "mean-teacher": {},
+    "mixmatch": {},
+    "pseudo-label": {"confidence": 0.7},
+    "s2mts2": {},
+    "src-mt": {"start": 0.0, "weight": 10.0},
+    "tcse": {"noise": 0.0, "weight": 100.0},
+    "temporal-ensembling": {},
+}
+
+
+@pytest.mark.parametrize("task", list(Task))
+@pytest.mark.parametrize("name", TEACH_IN_STEPS)
+def test_what_is_known_beside_the_images_is_taught(name: str, task: Task) -> None:
+    """Every unlabelled sample is known to be of the first class; two in three look like another."""
+    asked: list[torch.Tensor] = []
+
+    def heard(said: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        assert len(said) == len(ids)
+        asked.append(ids)
+        evidence = torch.zeros_like(said)
+        evidence[ids >= LABELLED, 0] = 10.0
+        return add_evidence(said, evidence, exclusive=task is Task.MULTI_CLASS)
+
+    shown = torch.arange(LABELLED, LABELLED + 6)  # what every batch of World's has
+    others = shown[shown % 3 != 0]
+    first = []
+    for listens in (False, True):
+        world = World(name, task, **TEACH_IN_STEPS[name], steps=40)
+        if listens:
+            world.method.context = replace(world.method.context, heard=heard)  # type: ignore[attr-defined]
+        for index in range(2 if name == "s2mts2" else 1):
+            world.run_stage(index, 40 if index or name != "s2mts2" else 5)
+        first.append(world.look(world.method.networks().predictor, others).probabilities[:, 0].mean().item())
+    assert first[1] > first[0] + 0.05
+    assert torch.isin(shown, torch.cat(asked)).all()
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_fixmatch_hears_before_it_is_sure(task: Task) -> None:
+    world = World("fixmatch", task, confidence=0.6, alignment=False)
+    evidence = torch.randn(60, 3, generator=torch.Generator().manual_seed(1)) * 3
+    exclusive = task is Task.MULTI_CLASS
+
+    def heard(said: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return add_evidence(said, evidence[ids], exclusive=exclusive)
+
+    world.method.context = replace(world.method.context, heard=heard)  # type: ignore[attr-defined]
+    stage = world.method.stage(0)
+    assert stage is not None
+    batch = world.batch(stage)
+    pool, own = batch["unlabelled"], len(batch["labelled"].ids)
+    images = torch.cat([batch["labelled"].images, pool.images, pool.more[0]])
+    weak, strong = world.method.networks().trained(images).logits[own:].chunk(2)  # type: ignore[operator]
+    if exclusive:
+        sure, label = torch.softmax(weak.log_softmax(dim=1) + evidence[pool.ids], dim=1).max(dim=1)
+        wanted = (F.cross_entropy(strong, label, reduction="none") * (sure >= 0.6)).mean()
+    else:
+        said = torch.sigmoid(weak + evidence[pool.ids])
+        each = F.binary_cross_entropy_with_logits(strong, (said >= 0.5).float(), reduction="none")
+        wanted = (each * ((said >= 0.6) | (said <= 0.4))).mean()
+    assert wanted.item() > 0
+    assert world.method.losses(batch)["unlabelled"].item() == pytest.approx(wanted.item(), rel=1e-4)

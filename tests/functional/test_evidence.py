@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from acpl.functional import add_evidence, group_label_evidence, share_answers, usual_shares
+from acpl.functional import add_evidence, group_label_evidence, share_answers, share_known_answers, usual_shares
 
 DEVICES = [
     "cpu",
@@ -288,6 +288,21 @@ def test_shared_answers_go_with_their_images(
     torch.testing.assert_close(moved, whole[order], atol=1e-6, rtol=0)
     if exclusive:
         torch.testing.assert_close(whole.sum(dim=1), torch.ones(samples))
+
+
+@settings(max_examples=60, deadline=None)
+@given(**sizes, weight=st.floats(0.01, 1), exclusive=st.booleans(), shown=st.floats(0, 1))
+def test_answers_that_there_are_not_are_neither_heard_nor_changed(
+    samples: int, classes: int, seed: int, weight: float, exclusive: bool, shown: float
+) -> None:
+    said, groups = answers(samples, classes, seed, exclusive=exclusive), whose(samples, 3, seed)
+    known = torch.rand(samples, generator=torch.Generator().manual_seed(seed)) < shown
+    said[~known] = 0.0
+    numbered = groups.unique(return_inverse=True)[1]
+    found = share_known_answers(said, known, numbered, len(groups.unique()), weight, exclusive=exclusive)
+    alone = share_answers(said[known], groups[known], weight, exclusive=exclusive)
+    torch.testing.assert_close(found[known], alone, atol=1e-6, rtol=0)
+    assert torch.equal(found[~known], said[~known])
 
 
 @KINDS

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from tests.conftest import TINY
 from tests.engine.test_recording import losses_of
 from tests.engine.test_resume import Stutters
+from tests.noise import write_noise
 
 import acpl
 from acpl import algorithms
@@ -56,6 +57,20 @@ def test_recorded_steps_leave_the_losses_of_steps_run_as_written(method: str, da
         written, again, recorded = (all_weights(run) for run in runs.values())
         noise = (written - again).norm()  # sums in kernels have no order, and Adam makes much of little
         assert (written - recorded).norm() <= 3 * noise + 1e-4 * written.norm()
+
+
+@pytest.mark.parametrize("method", ["fixmatch", "mean-teacher"])
+def test_recorded_steps_hear_what_is_known_beside_the_images(method: str, tmp_path: Path) -> None:
+    rows = [f"{name},{'abc'[n % 3]},{'xyz'[n % 3]}" for n, name in enumerate(write_noise(tmp_path / "noise", 48))]
+    table = tmp_path / "noise" / "labels.csv"
+    table.write_text("\n".join(["image,dx,site", *rows]))
+    given = {**settings_for(method), "data": table, "fraction": 0.5, "steps": 12, "clinical": "site"}
+    given |= {"clinical_in": "pseudo-labels", **({"confidence": 0.4} if method == "fixmatch" else {})}
+    written, recorded = (
+        losses_of(acpl.train(out=tmp_path / str(graphs), cuda_graphs=graphs, **given)) for graphs in (False, True)
+    )
+    for name, value in written[0].items():
+        assert recorded[0][name] == pytest.approx(value, rel=0.02, abs=1e-4), name
 
 
 def all_weights(run: Path) -> torch.Tensor:

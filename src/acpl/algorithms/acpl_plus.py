@@ -152,7 +152,7 @@ class ACPLPlus(ACPL):
         parts = dict(batch)
         if CONSISTENCY in parts:
             pool = parts[CONSISTENCY]
-            parts[CONSISTENCY] = Samples(pool.ids, pool.more[0], self._taught(pool.images))
+            parts[CONSISTENCY] = Samples(pool.ids, pool.more[0], self._taught(pool))
         return super().losses(parts)
 
     def term(self, name: str, logits: Tensor, targets: Tensor) -> Tensor:
@@ -179,8 +179,9 @@ class ACPLPlus(ACPL):
         self._teachers.load_state_dict(state["teachers"])
 
     @torch.no_grad()
-    def _taught(self, images: Tensor) -> Tensor:
-        said = probabilities(self._networks.predictor(images).logits, self.context.task)
+    def _taught(self, pool: Samples) -> Tensor:
+        said = probabilities(self._networks.predictor(pool.images).logits, self.context.task)
+        said = self.context.heard(said, pool.ids)
         if self.context.task is Task.MULTI_CLASS:
             return said
         # Without it rare findings, which are seldom sure to be there, would only ever be taught to be absent.

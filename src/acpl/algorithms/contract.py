@@ -175,6 +175,11 @@ class Schedule:
     stage_epochs: int
 
 
+def as_said(probabilities: Tensor, ids: Tensor) -> Tensor:
+    """(n, outputs): what is said of these samples where nothing is known beside their images."""
+    return probabilities
+
+
 @dataclass(frozen=True)
 class Context:
     """All that a method may know of the run."""
@@ -191,6 +196,12 @@ class Context:
     group: Group = ALONE
     """The processes that train together. ``losses`` and ``after_step`` see this process's part of a batch; everything
     in ``state_dict`` must be the same on all, so what follows from the part alone goes through the group."""
+    heard: Callable[[Tensor, Tensor], Tensor] = as_said
+    """(n, outputs) from the same and ids (n,): what a step says of samples, before it teaches, with what is known of
+    the unlabelled ones beside their images. What a ``look`` says has heard it already."""
+    shared: Callable[[Tensor, Tensor], Tensor] | None = None
+    """Where a patient's unlabelled images are to share what is said of them: (ids, outputs) from the same, what is
+    remembered of every sample by id, and (ids,), whether anything is; ``heard`` is in it."""
 
 
 def mean_over(group: Group, values: Tensor) -> Tensor:

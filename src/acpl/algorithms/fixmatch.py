@@ -66,7 +66,7 @@ class FixMatch(SingleStage):
         unlabelled = batch["unlabelled"]
         logits = self.student(torch.cat([labelled.images, unlabelled.images, unlabelled.more[0]])).logits
         own, weak, strong = torch.split(logits, [len(labelled.ids), len(unlabelled.ids), len(unlabelled.ids)])
-        guess = self._aligned(self.sure(weak.detach()))
+        guess = self._aligned(self.context.heard(self.sure(weak.detach()), unlabelled.ids))
         return {
             "labelled": classification_loss(own, labelled.targets, task),
             "unlabelled": self.settings.weight * masked_loss(strong, guess, self.settings.confidence, task),

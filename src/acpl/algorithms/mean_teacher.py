@@ -44,7 +44,7 @@ class MeanTeacher(SingleStage):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Classification of the labelled, consistency of all."""
         out = self.student(torch.cat([part.images for part in batch.values()]))
-        target = self.sure(self.teacher(torch.cat([part.more[0] for part in batch.values()])).logits)
+        target = self.taught(torch.cat([part.more[0] for part in batch.values()]), batch)
         labelled = batch["labelled"]
         weight = self.settings.weight * self.ramp_up(self.settings.ramp)
         return {

@@ -52,6 +52,7 @@ class MixMatch(SingleStage):
             views = [batch["unlabelled"].images, *batch["unlabelled"].more]
             with torch.no_grad():
                 said = torch.stack([self.sure(self.student(view).logits) for view in views]).mean(dim=0)
+            said = self.context.heard(said, batch["unlabelled"].ids)
             guess = sharpen(said, self.settings.temperature, self.context.task)
             images += views
             targets += [guess] * len(views)

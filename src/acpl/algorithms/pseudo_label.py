@@ -46,6 +46,6 @@ class PseudoLabel(SingleStage):
         terms = {"labelled": classification_loss(own, labelled.targets, task)}
         if len(other):
             weight = self.settings.weight * self.straight_up(self.settings.warm_up)
-            guess = self.sure(other.detach())
+            guess = self.context.heard(self.sure(other.detach()), batch["unlabelled"].ids)
             terms["unlabelled"] = weight * masked_loss(other, guess, self.settings.confidence, task)
         return terms

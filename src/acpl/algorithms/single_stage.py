@@ -105,6 +105,15 @@ class SingleStage(StepByStep):
         out: Outputs = network(images)
         return out
 
+    def taught(self, images: Tensor, batch: Batch) -> Tensor:
+        """(n, classes): what the averaged copy says of a view of all the batch's samples, as it is taught."""
+        return self.context.heard(self.sure(self.teacher(images).logits), ids_of(batch))
+
     def sure(self, logits: Tensor) -> Tensor:
         """(n, classes) probabilities by which this task decides."""
         return probabilities(logits, self.context.task)
+
+
+def ids_of(batch: Batch) -> Tensor:
+    """(n,): of all its parts, one after the other."""
+    return torch.cat([part.ids for part in batch.values()])

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from acpl.algorithms.contract import Batch, Context
 from acpl.algorithms.mean_teacher import MeanTeacherSettings
-from acpl.algorithms.single_stage import SingleStage
+from acpl.algorithms.single_stage import SingleStage, ids_of
 from acpl.data.augment import View
 from acpl.models import classification_loss
 from acpl.settings import Section
@@ -63,7 +63,8 @@ class SRCMT(SingleStage):
         seen = self.teacher(torch.cat([part.more[0] for part in batch.values()]))
         begun = self.step >= self.settings.start * self.steps
         weight = self.settings.weight * self.ramp_up(self.settings.ramp) * begun
-        apart = (self.sure(out.logits) - self.sure(seen.logits)).square() * self._weights
+        target = self.context.heard(self.sure(seen.logits), ids_of(batch))
+        apart = (self.sure(out.logits) - target).square() * self._weights
         between = (relations(out.features) - relations(seen.features)).square().sum(dim=1).mean()
         return {
             **terms,

@@ -44,7 +44,7 @@ class TCSE(SingleStage):
         logits = self.student(torch.cat([labelled.images, turned])).logits
         own, moved = logits[: len(labelled.ids)], logits[len(labelled.ids) :]
         weight = self.settings.weight * self.ramp_up(self.settings.ramp)
-        apart = self.sure(moved) - self.sure(self.teacher(images).logits)
+        apart = self.sure(moved) - self.taught(images, batch)
         return {
             "labelled": classification_loss(own, labelled.targets, self.context.task),
             "consistency": weight * apart.square().mean(),

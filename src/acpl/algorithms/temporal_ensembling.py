@@ -15,7 +15,7 @@ from torch import Tensor
 
 from acpl.algorithms.contract import Batch, Context
 from acpl.algorithms.mean_teacher import MeanTeacherSettings
-from acpl.algorithms.single_stage import SingleStage
+from acpl.algorithms.single_stage import SingleStage, ids_of
 from acpl.models import classification_loss
 from acpl.settings import Section
 
@@ -43,25 +43,35 @@ class TemporalEnsembling(SingleStage):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Classification of the labelled; consistency of all with what was said of them before."""
-        ids = torch.cat([part.ids for part in batch.values()])
+        ids = ids_of(batch)
         logits = self.student(torch.cat([part.images for part in batch.values()])).logits
         said = self.sure(logits)
         self._said = said.detach()
         labelled = batch["labelled"]
-        visits = self._visits[ids]
-        corrected = self._memory[ids] / (1 - self.settings.momentum**visits).clamp_min(1e-6)[:, None]
-        apart = (said - corrected).square().mean(dim=1) * (visits > 0)
+        apart = (said - self._remembered(ids)).square().mean(dim=1) * (self._visits[ids] > 0)
         return {
             "labelled": classification_loss(logits[: len(labelled.ids)], labelled.targets, self.context.task),
             "consistency": self.settings.weight * self.ramp_up(self.settings.ramp) * apart.mean(),
         }
+
+    def _remembered(self, ids: Tensor) -> Tensor:
+        """(n, classes): the averages of these samples, with what is known of them beside their images."""
+        shared = self.context.shared
+        if shared is None:
+            return self.context.heard(self._corrected(self._memory[ids], self._visits[ids]), ids)
+        return shared(self._corrected(self._memory, self._visits), self._visits > 0)[ids]
+
+    def _corrected(self, memory: Tensor, visits: Tensor) -> Tensor:
+        """The averages as if they had not begun at 0."""
+        corrected: Tensor = memory / (1 - self.settings.momentum**visits).clamp_min(1e-6)[:, None]
+        return corrected
 
     def after_step(self, batch: Batch) -> None:
         """The samples' averages take in what was said of them."""
         super().after_step(batch)
         assert self._said is not None
         group = self.context.group
-        ids = group.gather(torch.cat([part.ids for part in batch.values()]))
+        ids = group.gather(ids_of(batch))
         self._memory[ids] = torch.lerp(group.gather(self._said), self._memory[ids], self.settings.momentum)
         self._visits[ids] += 1
 

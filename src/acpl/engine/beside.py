@@ -170,6 +170,39 @@ class Beside:
         return torch.searchsorted(self.ids, ids.cpu())
 
 
+class InSteps:
+    """What is known of unlabelled images for pseudo-labels that are made in every step. It never looks at a value, so
+    that a step with it can be recorded."""
+
+    def __init__(self, beside: Beside, unlabelled: Tensor, device: torch.device) -> None:
+        self._evidence = torch.zeros(int(beside.ids.max()) + 1, beside.evidence.shape[1])
+        self._evidence[unlabelled] = beside.evidence[torch.searchsorted(beside.ids, unlabelled)]
+        self._evidence = self._evidence.to(device)
+        self._exclusive = beside.task is Task.MULTI_CLASS
+        self._share = beside.shared_in_teaching
+        self._numbered, self._groups = torch.zeros(len(self._evidence), dtype=torch.int64), 0
+        if beside.taught is not None:
+            names, numbers = torch.unique(beside.taught, return_inverse=True)
+            self._numbered[beside.ids], self._groups = numbers, len(names)
+        self._numbered = self._numbered.to(device)
+        self.asked = self.asked_to_share = False
+        """Whether the method makes such pseudo-labels; and remembers what it said."""
+
+    def __call__(self, probabilities: Tensor, ids: Tensor) -> Tensor:
+        """(n, outputs): what is said of the samples with these ids, with what is known of the unlabelled ones."""
+        self.asked = True
+        return functional.add_evidence(probabilities, self._evidence[ids], exclusive=self._exclusive)
+
+    def shared(self, remembered: Tensor, known: Tensor) -> Tensor:
+        """(ids, outputs) by id: what is remembered, with that; of a group's unlabelled images mixed with their mean."""
+        self.asked = self.asked_to_share = True
+        exclusive, rows = self._exclusive, len(remembered)
+        said = functional.add_evidence(remembered, self._evidence[:rows], exclusive=exclusive)
+        return functional.share_known_answers(
+            said, known, self._numbered[:rows], self._groups, self._share, exclusive=exclusive
+        )
+
+
 def of_no_use(config: Config, manifest: Manifest, roles: npt.NDArray[np.object_]) -> list[str]:
     """A sentence for each setting that can add nothing to these images."""
     found = []
@@ -183,15 +216,20 @@ def of_no_use(config: Config, manifest: Manifest, roles: npt.NDArray[np.object_]
     return found
 
 
-def taught_nobody(config: Config) -> list[str]:
-    """A sentence for each setting of pseudo-labels, after a training that made none between its stages."""
-    teaching = {
-        "clinical_in 'pseudo-labels'": config.clinical_in == "pseudo-labels",
-        "group_labels": config.group_labels is not None,
-        "group_pseudo_labels": config.group_pseudo_labels > 0,
-    }
-    why = f"added nothing: {config.method} made no pseudo-labels between its stages"
-    return [f"{name} {why}" for name, asked in teaching.items() if asked]
+def taught_nobody(config: Config, in_steps: InSteps | None, *, between_stages: bool) -> list[str]:
+    """A sentence for each setting of pseudo-labels that taught nothing, after a training that made them in its steps,
+    between its stages or not at all."""
+    why = f"added nothing: {config.method} made no pseudo-labels"
+    found = []
+    if not between_stages and (in_steps is None or not in_steps.asked):
+        asked = {
+            "clinical_in 'pseudo-labels'": config.clinical_in == "pseudo-labels",
+            "group_labels": config.group_labels is not None,
+        }
+        found = [f"{name} {why}" for name in asked if asked[name]]
+    if config.group_pseudo_labels > 0 and not between_stages and (in_steps is None or not in_steps.asked_to_share):
+        found.append(f"group_pseudo_labels {why} between its stages")
+    return found
 
 
 def knows_more(card: ModelCard) -> bool:

@@ -12,7 +12,7 @@ import torch
 
 from acpl import algorithms
 from acpl.algorithms.acpl import ACPL
-from acpl.algorithms.contract import Averaged, Context, Schedule
+from acpl.algorithms.contract import Averaged, Context, Schedule, as_said
 from acpl.config import Config
 from acpl.data.manifest import Manifest
 from acpl.data.pools import Pools
@@ -20,7 +20,7 @@ from acpl.data.sources import Source, SourceOptions, find_source
 from acpl.data.splits import checksum
 from acpl.data.workers import Progress, nothing
 from acpl.engine.beginning import Beginning
-from acpl.engine.beside import Beside, Clinical, of_no_use, taught_nobody
+from acpl.engine.beside import Beside, Clinical, InSteps, of_no_use, taught_nobody
 from acpl.engine.building import build_network
 from acpl.engine.checkpoints import Checkpoints
 from acpl.engine.clock import Clock
@@ -229,6 +229,8 @@ def _train(
             synchronise(network, processes)
         return Averaged(network, WeightAverage(network, config.averaging, config.averaging_statistics))
 
+    beside = Beside.in_training(config, clinical, manifest, roles)
+    in_steps = None if beside is None else InSteps(beside, pools.unlabelled, device.torch)
     context = Context(
         task=manifest.task,
         classes=reported,
@@ -238,6 +240,8 @@ def _train(
         seed=config.seed,
         build=build,
         group=processes,
+        heard=in_steps or as_said,
+        shared=in_steps.shared if in_steps is not None and config.group_pseudo_labels > 0 else None,
     )
     method = algorithms.find(config.method)(settings, context)
     if isinstance(processes, Processes):
@@ -292,14 +296,13 @@ def _train(
         checkpoints=checkpoints,
         monitor=monitor,
         stop=stop,
-        beside=Beside.in_training(config, clinical, manifest, roles),
+        beside=beside,
         clock=clock,
     )
     with stop.listening():
         kept = trainer.fit(method, state)
-    if not trainer.looked_at_pools:
-        for sentence in taught_nobody(config):
-            monitor.say(sentence)
+    for sentence in taught_nobody(config, in_steps, between_stages=trainer.looked_at_pools):
+        monitor.say(sentence)
     for sentence in folder.put_aside_broken_weights():
         monitor.say(f"put aside: {sentence}")
     card = _with_thresholds(card, trainer, kept)

@@ -8,7 +8,13 @@ is known beside the image. All take CPU and CUDA tensors alike and return float3
 from acpl.functional.anchors import connections, purify
 from acpl.functional.clinical import clinical_evidence, fit_clinical
 from acpl.functional.diversity import farthest_first
-from acpl.functional.evidence import add_evidence, group_label_evidence, share_answers, usual_shares
+from acpl.functional.evidence import (
+    add_evidence,
+    group_label_evidence,
+    share_answers,
+    share_known_answers,
+    usual_shares,
+)
 from acpl.functional.graph import affinity, spread
 from acpl.functional.information import Information, density, information, level_of_minimum, min_max, select
 from acpl.functional.neighbours import MutualNearest, Nearest, mutual_nearest, nearest
@@ -47,6 +53,7 @@ __all__ = [
     "random_mixup",
     "select",
     "share_answers",
+    "share_known_answers",
     "spread",
     "usual_shares",
 ]

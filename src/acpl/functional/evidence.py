@@ -125,18 +125,50 @@ def share_answers(probabilities: Tensor, groups: Tensor, weight: float, *, exclu
         raise ValueError(f"groups must have {len(probabilities)} rows, got {len(groups)}")
     if not 0 <= weight <= 1:
         raise ValueError(f"weight must be in [0, 1], got {weight}")
+    if weight == 0 or len(probabilities) == 0:
+        return probabilities.float()
+    names, numbered = torch.unique(groups, return_inverse=True)
+    known = torch.ones_like(numbered, dtype=torch.bool)
+    return share_known_answers(probabilities, known, numbered, len(names), weight, exclusive=exclusive)
+
+
+def share_known_answers(
+    probabilities: Tensor, known: Tensor, numbered: Tensor, groups: int, weight: float, *, exclusive: bool
+) -> Tensor:
+    """Return each answer that there is mixed with the mean of those that there are in its group, in log-odds.
+
+    No value is looked at, so that a step with it can be recorded and replayed.
+
+    Args:
+        probabilities: ``(samples, classes)`` in [0, 1], finite, also where nothing is known.
+        known: bool ``(samples,)``: of which there is an answer; the others stay as they are and are not heard.
+        numbered: int64 ``(samples,)`` from 0 to ``groups - 1``: whose images these are.
+        groups: how many there are.
+        weight: in (0, 1]; 1 gives a group's images one answer.
+        exclusive: whether the classes exclude each other.
+
+    Returns:
+        float32 ``(samples, classes)`` in [0, 1]; what is alone in its group keeps its answer to the bit.
+
+    Example:
+        >>> import torch
+        >>> from acpl.functional import share_known_answers
+        >>> said, known = torch.tensor([[0.2], [0.8], [0.0]]), torch.tensor([True, True, False])
+        >>> share_known_answers(said, known, torch.tensor([0, 0, 0]), 1, 1.0, exclusive=False)
+        tensor([[0.5000],
+                [0.5000],
+                [0.0000]])
+    """
     said = probabilities.float()
-    if weight == 0 or len(said) == 0:
-        return said
-    _, row, number = torch.unique(groups, return_inverse=True, return_counts=True)
     own = _log_odds(said.clamp(_SURE, 1 - _SURE), exclusive).double()
-    sums = torch.zeros(len(number), said.shape[1], dtype=torch.float64, device=said.device).index_add_(0, row, own)
-    mean = sums / number[:, None]
+    sums = own.new_zeros(groups, said.shape[1]).index_add_(0, numbered, own * known[:, None])
+    number = own.new_zeros(groups).index_add_(0, numbered, known.double())
+    mean = sums / number.clamp_min(1)[:, None]
     if weight == 1:  # one answer a group, and not one an image: those could differ in their last bit
-        mixed = _answers(mean.float(), exclusive)[row]
+        mixed = _answers(mean.float(), exclusive)[numbered]
     else:
-        mixed = _answers(((1 - weight) * own + weight * mean[row]).float(), exclusive)
-    return torch.where((number[row] > 1)[:, None], mixed, said)
+        mixed = _answers(((1 - weight) * own + weight * mean[numbered]).float(), exclusive)
+    return torch.where((known & (number[numbered] > 1))[:, None], mixed, said)
 
 
 def _log_odds(probabilities: Tensor, exclusive: bool) -> Tensor:
