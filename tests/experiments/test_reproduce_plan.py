@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from acpl.config import Config, resolve
+from acpl.engine.run_folder import RunFolder
 from acpl.errors import UserError
 from acpl.evaluation import Resampled, over_trainings
+from acpl.experiments.cells import refuse_others
 from acpl.experiments.reproduce import paper
 from acpl.experiments.reproduce.entries import Judged, entry, same_images
 from acpl.experiments.reproduce.gathered import Gathered
@@ -124,6 +126,28 @@ def test_runs_from_before_there_was_a_field_are_still_found(
 
     monkeypatch.setattr(Config, "model_dump", without)
     assert digest(resolve(**plain)) == now != changed
+
+
+@pytest.mark.parametrize(
+    "teaching",
+    [{"clinical": "age", "clinical_in": "pseudo-labels", "group_pseudo_labels": 1.0}, {"group_labels": 2.0}],
+    ids=lambda teaching: next(iter(teaching)),
+)
+def test_what_teaches_pseudo_labels_alone_makes_no_other_run_of_supervised_training(
+    teaching: dict[str, Any], tmp_path: Path
+) -> None:
+    plain, taught = request(), request(tuned={"all": teaching})
+    for method in ("supervised", "acpl"):
+        one, other = (wanted.cell(Arm(method, method), 0.1, 0, 5) for wanted in (plain, taught))
+        assert (one.name == other.name) == (method == "supervised")
+    floor = Arm("supervised", "supervised")
+    cells = [wanted.cell(floor, 0.1, 0, 5) for wanted in (plain, taught)]
+    for kept, asked in (cells, reversed(cells)):  # whichever table is made first
+        (tmp_path / kept.name).mkdir(exist_ok=True)
+        RunFolder(tmp_path / kept.name).write_config(resolve(**kept.settings))
+        refuse_others([asked], tmp_path)
+    answers = request(tuned={"all": {"clinical": "age", "group_labels": 2.0}}).cell(floor, 0.1, 0, 5)
+    assert answers.name != cells[0].name
 
 
 def test_all_arms_get_as_many_steps_as_acpl_would_take_at_most() -> None:

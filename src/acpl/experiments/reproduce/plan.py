@@ -123,6 +123,8 @@ class Request:
             "seed": seed,
             "steps": max(1, round(steps * arm.budget)),
         }
+        if arm.method == "supervised":
+            settings |= _taught_nothing(resolve(**settings))
         return Cell(f"{arm.method}-{settings['fraction']:g}-{seed}-{digest(resolve(**settings))}", settings)
 
 
@@ -146,6 +148,12 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:g} %"
 
 
+def _taught_nothing(config: Config) -> dict[str, Any]:
+    """Supervised training makes no pseudo-labels: what they alone would know is no setting of its runs."""
+    off: dict[str, Any] = {"group_labels": None, "group_pseudo_labels": 0.0}
+    return off | ({"clinical": (), "clinical_in": "everything"} if config.clinical_in == "pseudo-labels" else {})
+
+
 def digest(config: Config) -> str:
     """Eight letters that differ where two configurations would train differently."""
     values = config.model_dump(mode="json")
@@ -154,10 +162,6 @@ def digest(config: Config) -> str:
     for some, before in ((values, _AS_BEFORE), (values["settings"], _SETTINGS_AS_BEFORE)):
         for key in [key for key, value in before.items() if key in some and some[key] == value]:
             del some[key]
-    if config.method == "supervised":  # it makes no pseudo-labels: what they alone know makes it no other run
-        taught = ("group_labels", "group_pseudo_labels")
-        for key in (*taught, *(("clinical", "clinical_in") if config.clinical_in == "pseudo-labels" else ())):
-            values.pop(key, None)
     values["images"] = Path(values["images"]).name if values["images"] else None
     values |= contents(config)
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
