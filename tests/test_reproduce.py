@@ -195,6 +195,29 @@ def test_differences_of_several_seeds_have_an_interval_for_other_trainings(repro
 
 
 @pytest.mark.slow
+def test_acpl_is_measured_with_every_other_method(reproduced: Reproduced) -> None:
+    target = reproduced("table1")
+    leads = pd.read_csv(target / "ahead.csv")
+    means = {(row["row"], row["column"]): float(row["mean"]) for row in rows_of(target)}
+    assert set(zip(leads["of"], leads["over"], leads["column"], strict=True)) == {
+        ("acpl", "mean-teacher", column) for column in ("20 %", "30 %", ALL_SHARES)
+    }
+    for one in leads.itertuples():
+        assert one.difference == pytest.approx(means["acpl", one.column] - means["mean-teacher", one.column])
+    assert "how far acpl is ahead of each of the others" in (target / "table.md").read_text()
+    assert not (reproduced("table3") / "ahead.csv").exists()
+
+
+@pytest.mark.slow
+def test_who_is_ahead_of_whom_goes_when_the_others_go(place: Path, reproduced: Reproduced) -> None:
+    copy = place / "fewer"
+    shutil.copytree(reproduced("table1"), copy / "table1")
+    acpl.reproduce("table1", copy, work=place / "work", **{**TINY, **OTHERS["table1"], "methods": ["acpl"]})
+    assert not (copy / "table1" / "ahead.csv").exists()
+    assert "how far acpl" not in (copy / "table1" / "table.md").read_text()
+
+
+@pytest.mark.slow
 def test_the_paper_s_figures_stand_beside_ours(reproduced: Reproduced) -> None:
     lines = (reproduced("table3") / "table.md").read_text().splitlines()
     line = next(line for line in lines if line.startswith("| acpl"))

@@ -13,11 +13,11 @@ from acpl.errors import UserError
 from acpl.evaluation import Resampled, over_trainings
 from acpl.experiments.cells import refuse_others
 from acpl.experiments.reproduce import paper
-from acpl.experiments.reproduce.entries import Judged, entry, same_images
+from acpl.experiments.reproduce.entries import Judged, entry, lead, same_images
 from acpl.experiments.reproduce.gathered import Gathered
 from acpl.experiments.reproduce.names import NAMES
 from acpl.experiments.reproduce.plan import Arm, Ground, Request, digest, read_tuned
-from acpl.experiments.reproduce.scores import _over_shares
+from acpl.experiments.reproduce.scores import ALL_SHARES, _entries, _over_shares
 from acpl.experiments.reproduce.studies import PAPER_KS, STUDIES, neighbours
 from acpl.task import Task
 
@@ -304,15 +304,40 @@ def test_the_mean_over_the_shares_is_of_the_seeds_that_have_them_all() -> None:
     runs = SimpleNamespace(
         places=lambda: list(there), seeds=lambda row, column, _: there[row, column], request=SimpleNamespace(seeds=2)
     )
-    floor, own, ceiling = _over_shares(cast(Gathered, runs), "supervised", ("auroc",))
+    means = _over_shares(cast(Gathered, runs), ("auroc",))
+    floor, own, ceiling = _entries(means, cast(Gathered, runs), "supervised")
     assert (floor.mean, floor.seeds, floor.failed, floor.difference) == (pytest.approx(0.6), 2, [], None)
     assert (own.mean, own.seeds, own.failed) == (pytest.approx(0.7), 1, ["seed 1: not at every share"])
     assert own.difference == pytest.approx(0.1)  # of the one seed that both have
     assert own.share == pytest.approx(0.5)
     assert (ceiling.share, ceiling.difference) == (pytest.approx(1), pytest.approx(0.2))
-    assert {one.column for one in (floor, own, ceiling)} == {"mean over the shares"}
+    assert {one.column for one in (floor, own, ceiling)} == {ALL_SHARES}
     alone = SimpleNamespace(places=lambda: [("acpl", "2 %")], seeds=runs.seeds, request=runs.request)
-    assert _over_shares(cast(Gathered, alone), "supervised", ("auroc",)) == []
+    assert _over_shares(cast(Gathered, alone), ("auroc",)) == {}
+
+
+def test_a_lead_is_a_difference_over_the_seeds_that_have_a_figure_in_both() -> None:
+    own = {0: figure(0.8), 1: figure(0.9), 2: figure(np.nan), 3: figure(0.1)}
+    others = {0: figure(0.75, shift=0.001), 1: figure(0.7), 2: figure(0.1), 4: figure(0.2)}
+    found = lead("acpl", "ups", "2 %", "auroc", own, others)
+    assert found is not None
+    as_entry = entry("acpl", "2 %", "auroc", {seed: own[seed] for seed in (0, 1)}, reference=others)
+    for name in ("difference", "difference_low", "difference_high", "wider_low", "wider_high"):
+        assert getattr(found, name) == getattr(as_entry, name)
+    assert (found.of, found.over, found.seeds) == ("acpl", "ups", 2)
+    assert found.difference == pytest.approx(0.125)
+    back = lead("ups", "acpl", "2 %", "auroc", others, own)
+    assert back is not None
+    assert (back.difference_low, back.difference_high) == pytest.approx((-found.difference_high, -found.difference_low))
+
+
+def test_a_lead_of_one_seed_has_no_interval_for_other_trainings_and_of_none_there_is_none() -> None:
+    own = {0: figure(0.8), 1: figure(np.nan)}
+    alone = lead("acpl", "ups", "2 %", "auroc", own, {0: figure(0.7), 1: figure(0.7)})
+    assert alone is not None
+    assert (alone.seeds, alone.wider_low, alone.wider_high) == (1, None, None)
+    for others in ({}, {1: figure(0.7)}, {5: figure(0.7)}):
+        assert lead("acpl", "ups", "2 %", "auroc", own, others) is None
 
 
 def test_a_share_is_over_the_seeds_that_all_three_finished() -> None:

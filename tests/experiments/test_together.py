@@ -84,3 +84,23 @@ def test_with_seeds_missing_or_nothing_to_compare_with_there_is_none(tmp_path: P
     made = methods_table(drawn, reference=FLOOR)
     assert not [one for one in made.entries if one.measure == TOGETHER]
     assert not any("Together" in note for note in made.notes)
+
+
+def test_our_methods_are_measured_with_every_other_one(tmp_path: Path) -> None:
+    rows = {name: ["x"] * 3 for name in (FLOOR, "ups", "acpl", "acpl-plus", CEILING)}
+    made = methods_table(gathered(tmp_path, rows), reference=FLOOR)
+    places = [(one.of, one.over, one.measure) for one in made.leads]
+    others = {"acpl": ("ups", "acpl-plus"), "acpl-plus": ("ups", "acpl")}
+    assert sorted(places) == sorted((of, o, m) for of in others for o in others[of] for m in ("auroc", TOGETHER))
+    means = {(one.row, one.measure): one.mean or 0 for one in made.entries}
+    for one in made.leads:
+        assert one.difference == pytest.approx(means[one.of, one.measure] - means[one.over, one.measure])
+        assert one.difference_low <= one.difference <= one.difference_high
+        assert (one.seeds, one.wider_low is None) == ((1, True) if one.measure == TOGETHER else (3, False))
+    assert any(note.startswith("Ahead of each of the others") for note in made.notes)
+
+
+def test_with_nobody_else_in_the_table_there_is_nobody_to_be_ahead_of(tmp_path: Path) -> None:
+    made = methods_table(gathered(tmp_path, {name: ["x"] * 3 for name in (FLOOR, "acpl", CEILING)}), reference=FLOOR)
+    assert made.leads == []
+    assert not any(note.startswith("Ahead") for note in made.notes)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from acpl.report.canvas import Canvas
 from acpl.report.paper_plots import RIGHT, WRONG, Example, Line, bar_plot, example_sheet, line_plot, ticks
-from acpl.report.paper_tables import as_csv, as_latex, as_markdown, sheets
+from acpl.report.paper_tables import as_csv, as_latex, as_markdown, lead_sheets, sheets
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -73,6 +73,24 @@ def test_measures_are_named_and_counts_are_shown_as_they_are() -> None:
     (sheet,) = sheets(both, reference="x")
     assert sheet.headings == ["", "AUC", "paper, AUC", "stages", "paper, stages"]
     assert sheet.rows[0] == ["supervised", "70.00 [60.00, 80.00]", "65.00", "5", "9"]
+
+
+def ahead(of: str, over: str, column: str = "2 %", **more: Any) -> dict[str, Any]:
+    figures = {**DIFFERENCE, "wider_low": -0.02, "wider_high": 0.12}
+    return {"of": of, "over": over, "column": column, "measure": "auroc", **figures, "seeds": 3, **more}
+
+
+def test_who_is_ahead_of_whom_has_a_sheet_each_and_two_intervals_a_difference() -> None:
+    fewer = ahead("acpl-plus", "ups", wider_low=None, wider_high=None)
+    mine, plus = lead_sheets([ahead("acpl", "ups"), ahead("acpl", "tcse"), ahead("acpl", "ups", "5 %"), fewer])
+    assert mine.title == "how far acpl is ahead of each of the others [95 % interval]"
+    assert mine.headings == ["", "2 %", "for other trainings, too", "5 %", "for other trainings, too"]
+    both = ["+5.00 [+1.00, +9.00] above", "[-2.00, +12.00]"]
+    assert mine.rows == [["ups", *both, *both], ["tcse", *both, "", ""]]
+    assert (plus.headings, plus.rows) == (["", "AUC, 2 %"], [["ups", both[0]]])  # of one seed there is one interval
+    assert mine.strong == set()
+    assert lead_sheets([]) == []
+    assert as_csv([fewer]).splitlines()[1] == "acpl-plus,ups,2 %,auroc,0.05,0.01,0.09,,,3"
 
 
 def test_latex_escapes_and_csv_holds_every_number() -> None:

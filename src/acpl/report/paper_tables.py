@@ -69,6 +69,26 @@ def sheets(entries: Entries, *, reference: str, beside: Sequence[str] = ()) -> l
     return made
 
 
+def lead_sheets(leads: Entries) -> list[Sheet]:
+    """A sheet for each row that is ahead of others, or behind: a line for each of those, two intervals a difference."""
+    found = {(one["of"], one["over"], one["column"], one["measure"]): one for one in leads}
+    made = []
+    for of in dict.fromkeys(one["of"] for one in leads):
+        own = [one for one in leads if one["of"] == of]
+        others = list(dict.fromkeys(one["over"] for one in own))
+        pairs = list(dict.fromkeys((one["column"], one["measure"]) for one in own))
+        headings, rows = [""], [[over] for over in others]
+        for pair in pairs:
+            for kind, heading in (("difference", _heading(*pair, pairs)), ("wider", "for other trainings, too")):
+                there = [found.get((of, over, *pair)) for over in others]
+                if any(_has(one, kind) for one in there):
+                    headings.append(heading)
+                    for row, one in zip(rows, there, strict=True):
+                        row.append(_cell(one, kind))
+        made.append(Sheet(f"how far {of} is ahead of each of the others [95 % interval]", headings, rows, set()))
+    return made
+
+
 def as_markdown(title: str, made: Sequence[Sheet], notes: Sequence[str]) -> str:
     """The sheets one below the other, then the notes."""
     parts = [f"# {title}", ""]
@@ -104,7 +124,7 @@ def as_csv(entries: Entries) -> str:
     writer = csv.DictWriter(file, fieldnames=list(entries[0]) if entries else [], lineterminator="\n")
     writer.writeheader()
     for entry in entries:
-        writer.writerow({**entry, "failed": "; ".join(entry["failed"])})
+        writer.writerow({key: "; ".join(value) if key == "failed" else value for key, value in entry.items()})
     return file.getvalue()
 
 

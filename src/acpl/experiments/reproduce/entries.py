@@ -55,6 +55,23 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Lead:
+    """How far one row's figure is ahead of another's, over the seeds that both have. Intervals are 95 %."""
+
+    of: str
+    over: str
+    column: str
+    measure: str
+    difference: float
+    difference_low: float
+    difference_high: float
+    wider_low: float | None
+    """For other trainings as well as other patients; of one seed there is none."""
+    wider_high: float | None
+    seeds: int
+
+
+@dataclass(frozen=True)
 class Judged:
     """The figures of one judged run by measure, each (classes,)."""
 
@@ -166,6 +183,20 @@ def entry(
         seeds=len(figures),
         failed=list(failed),
     )
+
+
+def lead(of: str, over: str, column: str, measure: str, figures: Seeds, others: Seeds) -> Lead | None:
+    """What is between two rows; None where no seed has a figure in both."""
+    both = {
+        seed: (figures[seed], others[seed])
+        for seed in sorted(set(figures) & set(others))
+        if not any(np.isnan(defined_mean(side[seed].point)) for side in (figures, others))
+    }
+    own, other = ({seed: pair[side] for seed, pair in both.items()} for side in (0, 1))
+    point, low, high, wider_low, wider_high = _difference(own, other)
+    if point is None or low is None or high is None:
+        return None
+    return Lead(of, over, column, measure, point, low, high, wider_low, wider_high, len(both))
 
 
 def _difference(figures: Seeds, reference: Seeds | None) -> tuple[float | None, ...]:

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from acpl.evaluation import Resampled
-from acpl.experiments.reproduce.entries import Entry, Judged, judge, judge_together, same_images
+from acpl.experiments.reproduce.entries import Entry, Judged, Lead, judge, judge_together, same_images
 from acpl.experiments.reproduce.keeping import PREDICTIONS, is_kept, split_counts
 from acpl.experiments.reproduce.plan import Arm, Ground, Planned, Request
 from acpl.report.canvas import Canvas
@@ -84,6 +84,8 @@ class Made:
     figure: Canvas | None = None
     files: dict[str, str] = field(default_factory=dict)
     """Further text files by name."""
+    leads: list[Lead] = field(default_factory=list)
+    """How far our own methods are ahead of each of the others."""
 
 
 @dataclass(frozen=True)

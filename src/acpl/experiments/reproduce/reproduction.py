@@ -30,10 +30,11 @@ from acpl.experiments.reproduce.plan import Ground, Planned, Request, plan, read
 from acpl.experiments.reproduce.renewing import MADE, refuse_other_data
 from acpl.experiments.reproduce.studies import STUDIES
 from acpl.experiments.tuning import Choice, refuse_without_validation
-from acpl.report.paper_tables import as_csv, as_latex, as_markdown, sheets
+from acpl.report.paper_tables import as_csv, as_latex, as_markdown, lead_sheets, sheets
 from acpl.settings import unknown
 
 METHODS_FOR = ("table1", "table2", "table3")
+AHEAD = "ahead.csv"
 # Where things lay and how it was computed: nobody else's affair.
 _PLACES = ("data", "images", *MAY_CHANGE)
 _WIDER = (
@@ -197,14 +198,14 @@ def _tell(planned: Sequence[Planned], kept: Path, work: Path, say: Callable[[str
 
 
 def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
-    entries = [asdict(one) for one in made.entries]
+    entries, leads = ([asdict(one) for one in some] for some in (made.entries, made.leads))
     request = gathered.request
     how = [_intervals(gathered)] if any(one.low is not None for one in made.entries) else []
     how += [_WIDER] if any(one.wider_low is not None for one in made.entries) else []
     notes = [*made.notes, *how, f"Beside: {paper.source(study.name)}", *_missing(gathered)]
     # Classes do not compete with each other, nor does what the published code does with what it should have done.
     beside = [one["row"] for one in entries] if study.name in ("table2", "departures", "trust") else study.beside
-    table = sheets(entries, reference=study.reference, beside=beside)
+    table = [*sheets(entries, reference=study.reference, beside=beside), *lead_sheets(leads)]
     data = request.shared(request.fractions[0]).data
     title = f"{study.name}: {NAMES[study.name]}"
     with told(target):
@@ -214,12 +215,15 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
         "table.csv": as_csv(entries).encode(),
         "table.tex": as_latex(title, table, [f"Data: {short(data)}.", *notes]).encode(),
         MADE: (json.dumps(_made(gathered, data), indent=2) + "\n").encode(),
+        **({AHEAD: as_csv(leads).encode()} if leads else {}),
         **{name: text.encode() for name, text in made.files.items()},
     }
     if made.figure is not None:
         files |= {"figure.svg": made.figure.svg().encode(), "figure.png": made.figure.png()}
     for name, content in files.items():
         write_whole(target / name, content)
+    if not leads:  # of a table that had more methods
+        (target / AHEAD).unlink(missing_ok=True)
 
 
 def _missing(gathered: Gathered) -> list[str]:

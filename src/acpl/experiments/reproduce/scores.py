@@ -1,10 +1,12 @@
 """Tables of test figures: a row an arm, a column a share of labels; or a row a class."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from acpl.evaluation import Resampled
 from acpl.experiments.reproduce import paper
-from acpl.experiments.reproduce.entries import Entry, entry, mean_of, of_class
+from acpl.experiments.reproduce.entries import Entry, Lead, Seeds, entry, lead, mean_of, of_class
 from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import events, split_counts
 
@@ -13,72 +15,87 @@ ALL_SHARES = "mean over the shares"
 """The column of what a seed's runs at all shares of labels have in the mean."""
 CEILING = "all labels"
 FLOOR = "supervised"
+OURS = ("acpl", "acpl-plus")
+
+Figures = Mapping[tuple[str, str, str], Seeds]
+"""A figure of every seed by row, column and measure."""
 
 
 def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ...] = ("auroc",)) -> Made:
-    """The score table; means over the shares of labels; and what all seeds of an arm say together.
-
-    The last where they had the same labels.
-    """
+    """The score table; means over the shares of labels; what all seeds of an arm say together, where they had the same
+    labels; and how far our own methods are ahead of each of the others."""
     made = score_table(gathered, reference=reference, measures=measures)
-    made = Made([*made.entries, *_over_shares(gathered, reference, measures)], made.notes)
-    found = gathered.together
-
-    def of(row: str, column: str) -> dict[int, Resampled]:
-        return {0: found[row, column]} if (row, column) in found else {}
-
-    joined = [
-        entry(
-            row,
-            column,
-            TOGETHER,
-            of(row, column),
-            reference=of(reference, column),
-            floor=of(FLOOR, column),
-            ceiling=of(CEILING, column),
+    shares, joined = _over_shares(gathered, measures), _joined(gathered, reference)
+    single = {
+        (row, column, measure): gathered.seeds(row, column, measure)
+        for row, column in gathered.places()
+        for measure in measures
+    }
+    entries = [*made.entries, *_entries(shares, gathered, reference), *_entries(joined, gathered, reference)]
+    leads = _leads({**single, **shares, **joined})
+    notes = [*made.notes]
+    if joined:
+        notes.append(
+            "Together: the mean of all seeds' answers, judged as one model of so many networks; all had the same "
+            "labels. It is of the training's chance as free as so many runs can make it."
         )
-        for row, column in found
-        if (reference, column) in found  # else there is nothing to compare with
-    ]
-    if not joined:
-        return made
-    note = (
-        "Together: the mean of all seeds' answers, judged as one model of so many networks; all had the same labels. "
-        "It is of the training's chance as free as so many runs can make it."
-    )
-    return Made([*made.entries, *joined], [*made.notes, note])
+    if leads:
+        notes.append(
+            "Ahead of each of the others: paired like all differences; each interval is for its own question and "
+            "not widened for how many are asked."
+        )
+    return Made(entries, notes, leads=leads)
 
 
-def _over_shares(gathered: Gathered, reference: str, measures: tuple[str, ...]) -> list[Entry]:
+def _over_shares(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
     """Every arm's mean over the shares of labels, seed by seed: one question instead of one a share."""
     columns = list(dict.fromkeys(column for _, column in gathered.places()))
-    rows = list(dict.fromkeys(row for row, _ in gathered.places()))
     if len(columns) < 2:
-        return []
+        return {}
 
     def of(row: str, measure: str) -> dict[int, Resampled]:
         each = [gathered.seeds(row, column, measure) for column in columns]
         common = sorted(set.intersection(*(set(one) for one in each)))
         return {seed: mean_of([one[seed] for one in each]) for seed in common}
 
+    rows = list(dict.fromkeys(row for row, _ in gathered.places()))
+    return {(row, ALL_SHARES, measure): of(row, measure) for measure in measures for row in rows}
+
+
+def _joined(gathered: Gathered, reference: str) -> Figures:
+    """What all seeds of an arm say together, where there is the reference's to compare it with."""
+    found = gathered.together
+    return {(row, column, TOGETHER): {0: found[row, column]} for row, column in found if (reference, column) in found}
+
+
+def _entries(figures: Figures, gathered: Gathered, reference: str) -> list[Entry]:
     found = []
-    for measure in measures:
-        means = {row: of(row, measure) for row in rows}
-        for row, own in means.items():
-            missing = [f"seed {seed}: not at every share" for seed in range(gathered.request.seeds) if seed not in own]
-            found.append(
-                entry(
-                    row,
-                    ALL_SHARES,
-                    measure,
-                    own,
-                    reference=means.get(reference),
-                    floor=means.get(FLOOR) if CEILING in rows else None,
-                    ceiling=means.get(CEILING),
-                    failed=missing,
-                )
+    for (row, column, measure), own in figures.items():
+        missing = [seed for seed in range(gathered.request.seeds) if column == ALL_SHARES and seed not in own]
+        found.append(
+            entry(
+                row,
+                column,
+                measure,
+                own,
+                reference=figures.get((reference, column, measure)),
+                floor=figures.get((FLOOR, column, measure)),
+                ceiling=figures.get((CEILING, column, measure)),
+                failed=[f"seed {seed}: not at every share" for seed in missing],
             )
+        )
     return found
+
+
+def _leads(figures: Figures) -> list[Lead]:
+    """Our own methods over each that they are measured with; what the floor and the ceiling have stands elsewhere."""
+    found = [
+        lead(ours, row, column, measure, figures.get((ours, column, measure), {}), others)
+        for ours in OURS
+        for (row, column, measure), others in figures.items()
+        if row not in (ours, FLOOR, CEILING)
+    ]
+    return [one for one in found if one is not None]
 
 
 def score_table(gathered: Gathered, *, reference: str, measures: tuple[str, ...] = ("auroc",)) -> Made:
