@@ -89,6 +89,9 @@ def test_who_is_ahead_of_whom_has_a_sheet_each_and_two_intervals_a_difference() 
     assert mine.rows == [["ups", *both, *both], ["tcse", *both, "", ""]]
     assert (plus.headings, plus.rows) == (["", "AUC, 2 %"], [["ups", both[0]]])  # of one seed there is one interval
     assert mine.strong == set()
+    some, all_seeds = lead_sheets([ahead("acpl", "ups", seeds=2), ahead("acpl", "tcse")])[0].rows
+    assert some[1:] == [f"{both[0]} (2 of 3 seeds)", both[1]]
+    assert all_seeds[1:] == both
     assert lead_sheets([]) == []
     assert as_csv([fewer]).splitlines()[1] == "acpl-plus,ups,2 %,auroc,0.05,0.01,0.09,,,3"
 

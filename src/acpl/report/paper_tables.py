@@ -71,21 +71,19 @@ def sheets(entries: Entries, *, reference: str, beside: Sequence[str] = ()) -> l
 
 def lead_sheets(leads: Entries) -> list[Sheet]:
     """A sheet for each row that is ahead of others, or behind: a line for each of those, two intervals a difference."""
-    found = {(one["of"], one["over"], one["column"], one["measure"]): one for one in leads}
     made = []
     for of in dict.fromkeys(one["of"] for one in leads):
-        own = [one for one in leads if one["of"] == of]
-        others = list(dict.fromkeys(one["over"] for one in own))
-        pairs = list(dict.fromkeys((one["column"], one["measure"]) for one in own))
-        headings, rows = [""], [[over] for over in others]
-        for pair in pairs:
-            for kind, heading in (("difference", _heading(*pair, pairs)), ("wider", "for other trainings, too")):
-                there = [found.get((of, over, *pair)) for over in others]
-                if any(_has(one, kind) for one in there):
-                    headings.append(heading)
-                    for row, one in zip(rows, there, strict=True):
-                        row.append(_cell(one, kind))
-        made.append(Sheet(f"how far {of} is ahead of each of the others [95 % interval]", headings, rows, set()))
+        own = {(one["over"], one["column"], one["measure"]): one for one in leads if one["of"] == of}
+        others = list(dict.fromkeys(over for over, *_ in own))
+        pairs = list(dict.fromkeys((column, measure) for _, column, measure in own))
+        columns = [
+            column
+            for pair in pairs
+            for column in _lead_columns(_heading(*pair, pairs), [own.get((over, *pair)) for over in others])
+        ]
+        rows = [[over, *(cells[place] for _, cells in columns)] for place, over in enumerate(others)]
+        title = f"how far {of} is ahead of each of the others [95 % interval]"
+        made.append(Sheet(title, ["", *(heading for heading, _ in columns)], rows, set()))
     return made
 
 
@@ -186,6 +184,16 @@ def _cell(entry: Mapping[str, Any] | None, kind: str) -> str:
     sign = "" if low <= 0 <= high else " above" if low > 0 else " below"
     point = f"{100 * entry[kind]:+.2f} " if kind in entry else ""
     return f"{point}[{100 * low:+.2f}, {100 * high:+.2f}]{sign}"
+
+
+def _lead_columns(name: str, leads: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, list[str]]]:
+    """The differences, and where there are any their intervals for other trainings: heading and cells of each."""
+    most = max(one["seeds"] for one in leads if one is not None)
+    seeds = ["" if one is None or one["seeds"] == most else f" ({one['seeds']} of {most} seeds)" for one in leads]
+    columns = [(name, [_cell(one, "difference") + of for one, of in zip(leads, seeds, strict=True)])]
+    if any(_has(one, "wider") for one in leads):
+        columns.append(("for other trainings, too", [_cell(one, "wider") for one in leads]))
+    return columns
 
 
 def _number(value: float, measure: str) -> str:
