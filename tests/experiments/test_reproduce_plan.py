@@ -301,18 +301,16 @@ def test_the_mean_over_the_shares_is_of_the_seeds_that_have_them_all() -> None:
         ("all labels", "2 %"): {0: figure(0.8), 1: figure(0.8)},
         ("all labels", "5 %"): {0: figure(0.8), 1: figure(0.8)},
     }
-    runs = SimpleNamespace(
-        places=lambda: list(there), seeds=lambda row, column, _: there[row, column], request=SimpleNamespace(seeds=2)
-    )
+    runs = SimpleNamespace(places=lambda: list(there), seeds=lambda row, column, _: there[row, column])
     means = _over_shares(cast(Gathered, runs), ("auroc",))
-    floor, own, ceiling = _entries(means, cast(Gathered, runs), "supervised")
+    floor, own, ceiling = _entries(means, "supervised", seeds=2)
     assert (floor.mean, floor.seeds, floor.failed, floor.difference) == (pytest.approx(0.6), 2, [], None)
     assert (own.mean, own.seeds, own.failed) == (pytest.approx(0.7), 1, ["seed 1: not at every share"])
     assert own.difference == pytest.approx(0.1)  # of the one seed that both have
     assert own.share == pytest.approx(0.5)
     assert (ceiling.share, ceiling.difference) == (pytest.approx(1), pytest.approx(0.2))
     assert {one.column for one in (floor, own, ceiling)} == {ALL_SHARES}
-    alone = SimpleNamespace(places=lambda: [("acpl", "2 %")], seeds=runs.seeds, request=runs.request)
+    alone = SimpleNamespace(places=lambda: [("acpl", "2 %")], seeds=runs.seeds)
     assert _over_shares(cast(Gathered, alone), ("auroc",)) == {}
 
 

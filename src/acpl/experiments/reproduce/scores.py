@@ -31,7 +31,8 @@ def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ..
         for row, column in gathered.places()
         for measure in measures
     }
-    entries = [*made.entries, *_entries(shares, gathered, reference), *_entries(joined, gathered, reference)]
+    every_seed = _entries(shares, reference, seeds=gathered.request.seeds)
+    entries = [*made.entries, *every_seed, *_entries(joined, reference, seeds=1)]
     leads = _leads({**single, **shares, **joined})
     notes = [*made.notes]
     if joined:
@@ -68,23 +69,20 @@ def _joined(gathered: Gathered, reference: str) -> Figures:
     return {(row, column, TOGETHER): {0: found[row, column]} for row, column in found if (reference, column) in found}
 
 
-def _entries(figures: Figures, gathered: Gathered, reference: str) -> list[Entry]:
-    found = []
-    for (row, column, measure), own in figures.items():
-        missing = [seed for seed in range(gathered.request.seeds) if column == ALL_SHARES and seed not in own]
-        found.append(
-            entry(
-                row,
-                column,
-                measure,
-                own,
-                reference=figures.get((reference, column, measure)),
-                floor=figures.get((FLOOR, column, measure)),
-                ceiling=figures.get((CEILING, column, measure)),
-                failed=[f"seed {seed}: not at every share" for seed in missing],
-            )
+def _entries(figures: Figures, reference: str, *, seeds: int) -> list[Entry]:
+    return [
+        entry(
+            row,
+            column,
+            measure,
+            own,
+            reference=figures.get((reference, column, measure)),
+            floor=figures.get((FLOOR, column, measure)),
+            ceiling=figures.get((CEILING, column, measure)),
+            failed=[f"seed {seed}: not at every share" for seed in range(seeds) if seed not in own],
         )
-    return found
+        for (row, column, measure), own in figures.items()
+    ]
 
 
 def _leads(figures: Figures) -> list[Lead]:
