@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from torch import Tensor
 
 from acpl.functional import add_evidence, group_label_evidence, share_answers, share_known_answers, usual_shares
@@ -292,6 +292,8 @@ def test_shared_answers_go_with_their_images(
 
 @settings(max_examples=60, deadline=None)
 @given(**sizes, weight=st.floats(0.01, 1), exclusive=st.booleans(), shown=st.floats(0, 1))
+@example(samples=7, classes=1, seed=1, weight=1.0, exclusive=False, shown=0.5)
+@example(samples=12, classes=3, seed=1, weight=0.5, exclusive=True, shown=0.5)
 def test_answers_that_there_are_not_are_neither_heard_nor_changed(
     samples: int, classes: int, seed: int, weight: float, exclusive: bool, shown: float
 ) -> None:
