@@ -218,6 +218,28 @@ def test_who_is_ahead_of_whom_goes_when_the_others_go(place: Path, reproduced: R
 
 
 @pytest.mark.slow
+def test_a_table_is_compared_with_one_made_otherwise_and_forgets_it_when_not_asked(
+    place: Path, reproduced: Reproduced
+) -> None:
+    plain, target = reproduced("table3"), place / "steeper" / "table3"
+    given: dict[str, Any] = {**TINY, **OTHERS["table3"], "learning_rate": 0.01, "work": place / "work"}
+    acpl.reproduce("table3", place / "steeper", against=[place / "results"], **given)
+    found = pd.read_csv(target / "against.csv")
+    means = [{(row["row"], row["measure"]): float(row["mean"]) for row in rows_of(table)} for table in (target, plain)]
+    assert {"supervised", "acpl", "all labels"} == set(found["of"])
+    assert set(found["over"]) == {"results/table3"}
+    for one in found.itertuples():
+        assert one.difference == pytest.approx(means[0][one.of, one.measure] - means[1][one.of, one.measure])
+    assert json.loads((target / "made.json").read_text())["against"] == ["results/table3"]
+    assert "how far each is ahead of itself in results/table3" in (target / "table.md").read_text()
+    acpl.reproduce("table3", place / "steeper", **given)
+    assert not (target / "against.csv").exists()
+    assert "against" not in json.loads((target / "made.json").read_text())
+    with pytest.raises(UserError, match="table of other data"):
+        acpl.reproduce("table3", place / "chests", against=[plain], **{**given, "data": "phantom-chest"})
+
+
+@pytest.mark.slow
 def test_the_paper_s_figures_stand_beside_ours(reproduced: Reproduced) -> None:
     lines = (reproduced("table3") / "table.md").read_text().splitlines()
     line = next(line for line in lines if line.startswith("| acpl"))

@@ -1,56 +1,15 @@
 """What all seeds say together, judged as one model."""
 
-import gzip
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
+from tests.experiments.kept_runs import IMAGES, SEEDS, TRUTH, gathered, keep_run, said
 
-from acpl.experiments.cells import Cell
 from acpl.experiments.reproduce.entries import judge_together
-from acpl.experiments.reproduce.gathered import Gathered
-from acpl.experiments.reproduce.keeping import NOT_RUN, PREDICTIONS, SMALL, SPLIT
-from acpl.experiments.reproduce.plan import Arm, Ground, Planned, Request
+from acpl.experiments.reproduce.keeping import NOT_RUN, PREDICTIONS
 from acpl.experiments.reproduce.scores import CEILING, FLOOR, TOGETHER, methods_table
-from acpl.task import Task
-
-IMAGES, SEEDS = 60, 3
-TRUTH = np.random.default_rng(0).integers(0, 2, (IMAGES, 2))
-GROUND = Ground(Task.MULTI_LABEL, ("a", "b"), 100, 100)
-
-
-def said(seed: int, help_by: float) -> np.ndarray:
-    return np.clip(np.random.default_rng(seed).random((IMAGES, 2)) + help_by * TRUTH, 0, 1)
-
-
-def keep_run(folder: Path, score: np.ndarray, checksum: str, order: np.ndarray | None = None) -> None:
-    """A kept run's files, its images in any order."""
-    folder.mkdir(parents=True)
-    kinds = {"truth": TRUTH, "probability": score, "decision": (score > 0.5).astype(int)}
-    columns = [f"{kind}.{name}" for kind in kinds for name in "ab"]
-    rows = [
-        ",".join([str(n), f"{n:03d}.png", f"p{n // 2}", *(str(v) for values in kinds.values() for v in values[n])])
-        for n in (np.arange(IMAGES) if order is None else order)
-    ]
-    text = "\n".join([",".join(["id", "image", "group", *columns]), *rows]) + "\n"
-    for name in SMALL:
-        (folder / name).write_text('{"event": "epoch", "step": 7}\n')
-    (folder / PREDICTIONS).write_bytes(gzip.compress(text.encode()))
-    (folder / SPLIT).write_text(json.dumps({"checksum": checksum}))
-
-
-def gathered(kept: Path, arms: dict[str, list[str]], failed: dict[str, str] | None = None) -> Gathered:
-    """Arms by row, with the checksum of each seed's split."""
-    planned = []
-    for place, (row, checksums) in enumerate(arms.items()):
-        for seed, checksum in enumerate(checksums):
-            name = f"{row}-{seed}"
-            planned.append(Planned(Arm(row, "supervised"), 0.2, seed, Cell(name)))
-            if name not in (failed or {}):
-                keep_run(kept / name, said(seed + 10 * place, 0.2 + 0.1 * place), checksum)
-    return Gathered(Request("table3", (0.2,), SEEDS, ()), GROUND, planned, kept, failed or {}, 50)
 
 
 def test_it_is_the_figure_of_the_mean_of_the_answers_whatever_their_order(tmp_path: Path) -> None:
@@ -69,7 +28,7 @@ def test_a_table_has_it_where_all_seeds_had_the_same_labels(tmp_path: Path) -> N
     joined = {one.row: one for one in made.entries if one.measure == TOGETHER}
     assert sorted(joined) == ["acpl", CEILING, FLOOR]  # one seed of the other had other labels
     assert joined["acpl"].mean == pytest.approx(
-        np.mean(judge_together([tmp_path / f"acpl-{seed}" / PREDICTIONS for seed in range(3)], 50).point)
+        np.mean(judge_together([tmp_path / f"acpl-0.2-{seed}" / PREDICTIONS for seed in range(3)], 50).point)
     )
     assert (joined[FLOOR].difference, joined[FLOOR].failed) == (None, [])
     assert joined["acpl"].difference == pytest.approx(joined["acpl"].mean - (joined[FLOOR].mean or 0))
@@ -78,7 +37,7 @@ def test_a_table_has_it_where_all_seeds_had_the_same_labels(tmp_path: Path) -> N
 
 
 def test_with_seeds_missing_or_nothing_to_compare_with_there_is_none(tmp_path: Path) -> None:
-    fewer = gathered(tmp_path / "a", {FLOOR: ["x"] * 3, "acpl": ["x"] * 3}, {"acpl-1": NOT_RUN})
+    fewer = gathered(tmp_path / "a", {FLOOR: ["x"] * 3, "acpl": ["x"] * 3}, {"acpl-0.2-1": NOT_RUN})
     assert list(fewer.together) == [(FLOOR, "20 %")]
     drawn = gathered(tmp_path / "b", {FLOOR: ["x", "y", "z"], CEILING: ["w"] * 3})
     made = methods_table(drawn, reference=FLOOR)

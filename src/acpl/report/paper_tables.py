@@ -71,19 +71,29 @@ def sheets(entries: Entries, *, reference: str, beside: Sequence[str] = ()) -> l
 
 def lead_sheets(leads: Entries) -> list[Sheet]:
     """A sheet for each row that is ahead of others, or behind: a line for each of those, two intervals a difference."""
+    return _lead_sheets(leads, of="of", lines="over", title="how far {} is ahead of each of the others")
+
+
+def against_sheets(leads: Entries) -> list[Sheet]:
+    """A sheet for each other table: a line for each row, with how far it is ahead of itself there."""
+    return _lead_sheets(leads, of="over", lines="of", title="how far each is ahead of itself in {}")
+
+
+def _lead_sheets(leads: Entries, *, of: str, lines: str, title: str) -> list[Sheet]:
+    """A sheet for each that ``of`` names, a line for each that ``lines`` names."""
     made = []
-    for of in dict.fromkeys(one["of"] for one in leads):
-        own = {(one["over"], one["column"], one["measure"]): one for one in leads if one["of"] == of}
-        others = list(dict.fromkeys(over for over, *_ in own))
+    for one in dict.fromkeys(lead[of] for lead in leads):
+        own = {(lead[lines], lead["column"], lead["measure"]): lead for lead in leads if lead[of] == one}
+        rows = list(dict.fromkeys(row for row, *_ in own))
         pairs = list(dict.fromkeys((column, measure) for _, column, measure in own))
         columns = [
             column
             for pair in pairs
-            for column in _lead_columns(_heading(*pair, pairs), [own.get((over, *pair)) for over in others])
+            for column in _lead_columns(_heading(*pair, pairs), [own.get((row, *pair)) for row in rows])
         ]
-        rows = [[over, *(cells[place] for _, cells in columns)] for place, over in enumerate(others)]
-        title = f"how far {of} is ahead of each of the others [95 % interval]"
-        made.append(Sheet(title, ["", *(heading for heading, _ in columns)], rows, set()))
+        cells = [[row, *(column[place] for _, column in columns)] for place, row in enumerate(rows)]
+        headings = ["", *(heading for heading, _ in columns)]
+        made.append(Sheet(f"{title.format(one)} [95 % interval]", headings, cells, set()))
     return made
 
 

@@ -86,6 +86,8 @@ class Made:
     """Further text files by name."""
     leads: list[Lead] = field(default_factory=list)
     """How far our own methods are ahead of each of the others."""
+    against: list[Lead] = field(default_factory=list)
+    """How far each row is ahead of itself in another table, which stands as the one it is ahead of."""
 
 
 @dataclass(frozen=True)

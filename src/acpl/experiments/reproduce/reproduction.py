@@ -13,7 +13,9 @@ from acpl.engine.writing import told, write_whole
 from acpl.errors import UserError
 from acpl.experiments.contents import data_digest
 from acpl.experiments.reproduce import paper
+from acpl.experiments.reproduce.against import tables_named, with_others
 from acpl.experiments.reproduce.allowance import choose_all, known_choices, not_run, sentences, trials
+from acpl.experiments.reproduce.entries import Lead
 from acpl.experiments.reproduce.gathered import Gathered, Made, Study
 from acpl.experiments.reproduce.keeping import (
     NOT_RUN,
@@ -30,11 +32,11 @@ from acpl.experiments.reproduce.plan import Ground, Planned, Request, plan, read
 from acpl.experiments.reproduce.renewing import MADE, refuse_other_data
 from acpl.experiments.reproduce.studies import STUDIES
 from acpl.experiments.tuning import Choice, refuse_without_validation
-from acpl.report.paper_tables import as_csv, as_latex, as_markdown, lead_sheets, sheets
+from acpl.report.paper_tables import against_sheets, as_csv, as_latex, as_markdown, lead_sheets, sheets
 from acpl.settings import unknown
 
 METHODS_FOR = ("table1", "table2", "table3")
-AHEAD = "ahead.csv"
+AHEAD, AGAINST = "ahead.csv", "against.csv"
 # Where things lay and how it was computed: nobody else's affair.
 _PLACES = ("data", "images", *MAY_CHANGE)
 _WIDER = (
@@ -58,6 +60,7 @@ def reproduce(
     tune: int = 1,
     jobs: int = 1,
     resamples: int = 2000,
+    against: Sequence[str | Path] = (),
     dry_run: bool = False,
     run: bool = True,
     say: Callable[[str], None] = lambda _: None,
@@ -72,7 +75,8 @@ def reproduce(
     settings: under ``all`` for every method, under a method's name its own. With ``tune`` above 1 every method of
     table1, table2 or table3 gets so many settings of its own to choose among on seed 0's validation part;
     ``OUT/NAME/tuning`` keeps what was found. Without ``run`` the table is made of the runs that are there, and says
-    which are not.
+    which are not. ``against`` names other folders that hold a table NAME of the same test images, made with other
+    settings: what each row has more than there is said with its intervals.
     """
     if name not in STUDIES:
         raise unknown("table or figure", name, STUDIES)
@@ -80,6 +84,7 @@ def reproduce(
     if seeds < 1 or jobs < 1 or resamples < 1 or (steps is not None and steps < 1):
         raise UserError("seeds, jobs, resamples and steps should be at least 1")
     request = _request(study, methods, fractions, seeds, steps, ks, tuned, settings)
+    others = tables_named(against, name, data_digest(request.shared(request.fractions[0]))) if against else []
     ground = request.ground()
     target = Path(out) / name
     kept, records = target / "runs", target / "tuning"
@@ -93,7 +98,7 @@ def reproduce(
         return target
     failed = run_and_keep(planned, kept, Path(work), prepare=study.prepare, jobs=jobs, say=say, run=run)
     gathered = Gathered(request, ground, planned, kept, failed, resamples)
-    made = study.make(gathered)
+    made = with_others(study.make(gathered), gathered, others)
     _write(target, study, gathered, replace(made, notes=[*made.notes, *sentences(chosen)]))
     return target
 
@@ -198,14 +203,14 @@ def _tell(planned: Sequence[Planned], kept: Path, work: Path, say: Callable[[str
 
 
 def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
-    entries, leads = ([asdict(one) for one in some] for some in (made.entries, made.leads))
+    entries, leads, against = ([asdict(one) for one in some] for some in (made.entries, made.leads, made.against))
     request = gathered.request
     how = [_intervals(gathered)] if any(one.low is not None for one in made.entries) else []
     how += [_WIDER] if any(one.wider_low is not None for one in made.entries) else []
     notes = [*made.notes, *how, f"Beside: {paper.source(study.name)}", *_missing(gathered)]
     # Classes do not compete with each other, nor does what the published code does with what it should have done.
     beside = [one["row"] for one in entries] if study.name in ("table2", "departures", "trust") else study.beside
-    table = [*sheets(entries, reference=study.reference, beside=beside), *lead_sheets(leads)]
+    table = [*sheets(entries, reference=study.reference, beside=beside), *lead_sheets(leads), *against_sheets(against)]
     data = request.shared(request.fractions[0]).data
     title = f"{study.name}: {NAMES[study.name]}"
     with told(target):
@@ -214,16 +219,16 @@ def _write(target: Path, study: Study, gathered: Gathered, made: Made) -> None:
         "table.md": as_markdown(title, table, [f"Data: {short(data)}.", *notes]).encode(),
         "table.csv": as_csv(entries).encode(),
         "table.tex": as_latex(title, table, [f"Data: {short(data)}.", *notes]).encode(),
-        MADE: (json.dumps(_made(gathered, data), indent=2) + "\n").encode(),
-        **({AHEAD: as_csv(leads).encode()} if leads else {}),
+        MADE: (json.dumps(_made(gathered, data, made.against), indent=2) + "\n").encode(),
+        **{name: as_csv(some).encode() for name, some in ((AHEAD, leads), (AGAINST, against)) if some},
         **{name: text.encode() for name, text in made.files.items()},
     }
     if made.figure is not None:
         files |= {"figure.svg": made.figure.svg().encode(), "figure.png": made.figure.png()}
     for name, content in files.items():
         write_whole(target / name, content)
-    if not leads:  # of a table that had more methods
-        (target / AHEAD).unlink(missing_ok=True)
+    for name in {AHEAD, AGAINST} - files.keys():  # of a table that had more methods, or was compared with others
+        (target / name).unlink(missing_ok=True)
 
 
 def _missing(gathered: Gathered) -> list[str]:
@@ -254,7 +259,7 @@ def _intervals(gathered: Gathered) -> str:
     )
 
 
-def _made(gathered: Gathered, data: str) -> dict[str, Any]:
+def _made(gathered: Gathered, data: str, against: Sequence[Lead]) -> dict[str, Any]:
     """What made the table, so that every figure can be traced to its runs."""
     request = gathered.request
     runs = []
@@ -284,6 +289,7 @@ def _made(gathered: Gathered, data: str) -> dict[str, Any]:
         ],
         "settings": {key: str(value) for key, value in request.settings.items() if key not in _PLACES},
         "resamples": gathered.resamples,
+        **({"against": list(dict.fromkeys(one.over for one in against))} if against else {}),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "runs": runs,
     }

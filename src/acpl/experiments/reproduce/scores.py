@@ -25,15 +25,12 @@ def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ..
     """The score table; means over the shares of labels; what all seeds of an arm say together, where they had the same
     labels; and how far our own methods are ahead of each of the others."""
     made = score_table(gathered, reference=reference, measures=measures)
-    shares, joined = _over_shares(gathered, measures), _joined(gathered, reference)
-    single = {
-        (row, column, measure): gathered.seeds(row, column, measure)
-        for row, column in gathered.places()
-        for measure in measures
-    }
+    shares, joined = _over_shares(gathered, measures), _joined(gathered)
+    # Nobody's joined figure is shown where there is none of the reference's to compare it with.
+    joined = {place: figures for place, figures in joined.items() if (reference, *place[1:]) in joined}
     every_seed = _entries(shares, reference, seeds=gathered.request.seeds)
     entries = [*made.entries, *every_seed, *_entries(joined, reference, seeds=1)]
-    leads = _leads({**single, **shares, **joined})
+    leads = _leads({**_single(gathered, measures), **shares, **joined})
     notes = [*made.notes]
     if joined:
         notes.append(
@@ -46,6 +43,19 @@ def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ..
             "not widened for how many are asked."
         )
     return Made(entries, notes, leads=leads)
+
+
+def every_figure(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
+    """At each share of labels, in the mean over them, and of all seeds together: what there is."""
+    return {**_single(gathered, measures), **_over_shares(gathered, measures), **_joined(gathered)}
+
+
+def _single(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
+    return {
+        (row, column, measure): gathered.seeds(row, column, measure)
+        for row, column in gathered.places()
+        for measure in measures
+    }
 
 
 def _over_shares(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
@@ -63,10 +73,9 @@ def _over_shares(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
     return {(row, ALL_SHARES, measure): of(row, measure) for measure in measures for row in rows}
 
 
-def _joined(gathered: Gathered, reference: str) -> Figures:
-    """What all seeds of an arm say together, where there is the reference's to compare it with."""
-    found = gathered.together
-    return {(row, column, TOGETHER): {0: found[row, column]} for row, column in found if (reference, column) in found}
+def _joined(gathered: Gathered) -> Figures:
+    """What all seeds of an arm say together."""
+    return {(row, column, TOGETHER): {0: figure} for (row, column), figure in gathered.together.items()}
 
 
 def _entries(figures: Figures, reference: str, *, seeds: int) -> list[Entry]:
