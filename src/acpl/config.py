@@ -198,6 +198,8 @@ class Config(Section):
     """Greatest random change of brightness, contrast and colour, as a share."""
     distort: bool = _group("Augmentation", default=False)
     """Two random distortions of every image that is taught, and a hole, besides: labelled and pseudo-labelled ones."""
+    cutmix: float = _group("Augmentation", default=0.0, ge=0, le=1)
+    """Share of those images into which a patch of another is pasted; their labels mix by area (CutMix)."""
 
     threshold: Annotated[ThresholdRule | None, BeforeValidator(_none)] = _group("Judging", default=None)
     """When a class is called: argmax (multi-class default), validation (multi-label default: the probability with the

@@ -123,6 +123,28 @@ def test_temporal_ensembling_remembers_each_sample_s_own_predictions() -> None:
     assert state["visits"].sum() == 3 * len(ids)
 
 
+def test_temporal_ensembling_remembers_nothing_of_an_image_that_shows_another_besides() -> None:
+    world = World("temporal-ensembling", Task.MULTI_LABEL)
+    stage = world.method.stage(0)
+    assert stage is not None
+    batch = dict(world.batch(stage))
+    count = len(batch["labelled"].ids)
+    own = torch.where(torch.arange(count) % 2 == 0, 0.5, 1.0)
+    batch["labelled"] = batch["labelled"]._replace(own=own)
+    for _ in range(2):
+        losses = world.method.losses(batch)
+        world.method.after_step(batch)
+    state = world.method.state_dict()
+    assert state["visits"][batch["labelled"].ids].tolist() == [0, 2] * (count // 2)
+    assert (state["memory"][batch["labelled"].ids[::2]] == 0).all()
+    assert (state["visits"][batch["unlabelled"].ids] == 2).all()
+    said = world.method._said  # type: ignore[attr-defined]
+    remembered = state["memory"] / (1 - 0.6 ** state["visits"].clamp_min(1))[:, None]
+    assert losses["consistency"] > 0
+    assert torch.isfinite(remembered).all()
+    assert torch.isfinite(said).all()
+
+
 def test_temporal_ensembling_asks_what_a_patients_images_share_of_all_that_it_remembers() -> None:
     world = World("temporal-ensembling", Task.MULTI_CLASS)
     stage = world.method.stage(0)

@@ -49,6 +49,24 @@ def test_drawn_images_do_not_touch_the_classifier_s_statistics() -> None:
     assert all(torch.allclose(ours[name], value) for name, value in network.named_buffers())
 
 
+def test_real_and_drawn_are_told_apart_by_the_network_as_it_classifies() -> None:
+    """With the statistics of a batch, each its own: told apart in another mode, it would predict what nobody taught."""
+    world = World("ss-dcgan", Task.MULTI_CLASS, width=16)
+    stage = world.method.stage(0)
+    assert stage is not None
+    world.method.networks().trained.train()
+    network = world.method.networks().trained["network"]  # type: ignore[index]
+    norm = next(module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d))
+    means = []
+    norm.register_forward_hook(
+        lambda _, __, out: means.append(((out - norm.bias.view(1, -1, 1, 1)).mean().abs(), len(out)))
+    )
+    world.method.losses(world.batch(stage))
+    assert [count for _, count in means] == [12, 6, 6], "all real images once, drawn ones for either side"
+    assert all(mean < 1e-5 for mean, _ in means), "the mean of what it normalises is its own"
+    assert all(norm._buffers[name] is not None for name in ("running_mean", "running_var", "num_batches_tracked"))
+
+
 def test_the_generator_draws_the_size_that_is_asked_for() -> None:
     drawn = Generator(16, 3)(torch.randn(2, 64), torch.zeros(1, 3, 40, 56))
     assert drawn.shape == (2, 3, 40, 56)

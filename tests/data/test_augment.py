@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from acpl.data.augment import Augmentation, Part, View, augment, augment_as, distort, normalise
+from acpl.data.augment import Augmentation, Part, View, augment, augment_as, distort, neighbours, normalise, patched
 
 
 def picture(count: int = 4) -> torch.Tensor:
@@ -158,3 +158,59 @@ def test_an_image_is_augmented_in_the_same_way_in_whatever_part_of_the_batch(vie
     assert torch.allclose(torch.cat(pieces), whole, atol=1e-6)
     states = [generator.get_state() for generator in generators]
     assert all(torch.equal(state, states[0]) for state in states), "what is drawn next is the same on all, too"
+
+
+def test_patches_are_a_neighbour_s_pixels_in_one_rectangle_and_as_much_as_is_said() -> None:
+    images = picture(400)
+    (out,), own = patched([images], 1.0, torch.Generator().manual_seed(4))
+    pasted = (out != images).any(dim=1)
+    for image in range(400):
+        partner = image + 1 if image % 2 == 0 else image - 1
+        rows, columns = pasted[image].any(dim=1), pasted[image].any(dim=0)
+        assert torch.equal(pasted[image], rows[:, None] & columns[None])
+        assert int(rows.int().diff().abs().sum()) <= 2, "one stretch of rows"
+        assert torch.equal(out[image][:, pasted[image]], images[partner][:, pasted[image]])
+        assert own[image] == pytest.approx(1 - pasted[image].float().mean())
+    # Half of the image before it is cut off at the edge; about a quarter less after.
+    assert 0.55 < own.mean() < 0.75
+    assert own.min() < 0.2
+    assert own.max() > 0.9
+
+
+def test_as_many_images_get_a_patch_as_are_asked_for() -> None:
+    images = torch.rand(1000, 1, 64, 64, generator=torch.Generator().manual_seed(0))
+    for share, least, most in ((0.0, 0, 0), (0.3, 250, 350), (1.0, 980, 1000)):
+        (out,), own = patched([images], share, torch.Generator().manual_seed(4))
+        changed = (out != images).flatten(1).any(dim=1)
+        assert least <= int(changed.sum()) <= most
+        assert torch.equal(changed, own < 1)
+
+
+def test_all_views_of_an_image_get_the_same_patch() -> None:
+    one = picture(8)
+    views, own = patched([one, one + 10], 1.0, torch.Generator().manual_seed(4))
+    assert torch.equal(views[0] + 10, views[1])
+    assert (own < 1).any()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_neighbours_are_pairs_and_a_last_one_alone_is_its_own(count: int) -> None:
+    images = picture(count)
+    partner = neighbours(count, images.device)
+    assert torch.equal(partner[partner], torch.arange(count))
+    assert int((partner == torch.arange(count)).sum()) == count % 2
+    (out,), _ = patched([images], 1.0, torch.Generator().manual_seed(4))
+    if count % 2:
+        assert torch.equal(out[-1], images[-1])
+
+
+def test_parts_of_even_size_are_patched_as_the_whole_batch_is() -> None:
+    images = picture(12)
+    (whole,), own = patched([images], 0.8, torch.Generator().manual_seed(3))
+    pieces, shares = [], []
+    for number, piece in enumerate(images.chunk(3)):
+        (out,), share = patched([piece], 0.8, torch.Generator().manual_seed(3), Part(number, 3))
+        pieces.append(out)
+        shares.append(share)
+    assert torch.equal(torch.cat(pieces), whole)
+    assert torch.equal(torch.cat(shares), own)

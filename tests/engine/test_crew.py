@@ -101,6 +101,12 @@ def test_batches_that_cannot_be_shared_out_are_refused_with_those_that_can(tmp_p
         acpl.train(out=tmp_path / "run", devices=3, device="cpu", batch_size=32)
     with pytest.raises(UserError, match=r"among 8 processes; 8 can$"):
         check_batch_size(4, 8)
+    check_batch_size(7, 1, even=True)
+    check_batch_size(32, 4, even=True)
+    with pytest.raises(
+        UserError, match=r"cutmix pairs a batch's images, .* 12 gives 4 processes no even number each; 16 do"
+    ):
+        check_batch_size(12, 4, even=True)
     assert not (tmp_path / "run").exists()
 
 

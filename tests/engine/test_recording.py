@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -12,11 +12,14 @@ from tests.engine.tape import LookedAtAValueError, Tape
 
 import acpl
 from acpl import algorithms
-from acpl.algorithms.contract import Draw, Stage
+from acpl.algorithms.contract import Draw, Method, Stage
 from acpl.algorithms.mean_teacher import MeanTeacher
 from acpl.algorithms.single_stage import SingleStage
+from acpl.config import Config
+from acpl.data.pools import Pools
+from acpl.engine.device import Device
 from acpl.engine.recording import Repeated
-from acpl.engine.step import Workbench, shown_as
+from acpl.engine.step import TrainingStep, Workbench, shown_as
 from acpl.models import classification_loss
 
 SHORT = {**TINY, "warmup_epochs": 2, "stage_epochs": 2, "batch_size": 8}
@@ -69,7 +72,7 @@ def test_everything_beyond_the_paper_can_be_replayed_too(
 ) -> None:
     settings: dict[str, Any] = {**SHORT, "method": "acpl-plus", "data": data, "consistency": 1.0}
     settings |= {"consistency_confidence": 0.3, "balance": 0.5, "labelled_loss": "logit-adjusted", "sharpen": 0.8}
-    settings |= {"consistency_in": "all", "teachers": 1}
+    settings |= {"consistency_in": "all", "teachers": 1, "cutmix": 0.5}
     written = acpl.train(out=tmp_path / "written", **settings)
     request.getfixturevalue("taped")
     replayed = acpl.train(out=tmp_path / "replayed", **settings)
@@ -198,3 +201,50 @@ def test_distorted_training_is_other_training(tmp_path: Path) -> None:
     plain, distorted = (losses_of(run)[-1] for run in runs)
     assert plain.keys() == distorted.keys()
     assert plain != distorted
+
+
+def test_patched_training_is_other_training(tmp_path: Path) -> None:
+    runs = [acpl.train(out=tmp_path / str(share), **TINY, cutmix=share) for share in (0.0, 1.0)]
+    plain, mixed = (losses_of(run)[-1] for run in runs)
+    assert plain.keys() == mixed.keys()
+    assert plain != mixed
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_step_mixes_the_targets_that_it_knows_as_it_mixes_the_images(known: bool) -> None:
+    """Images that are black or white all over: how bright one is says how much of it is whose."""
+    from acpl.data.store import ImageStore
+
+    count = 64
+    kinds = torch.randperm(count) % 2
+    store = ImageStore(torch.arange(count), (255 * kinds).to(torch.uint8)[:, None, None, None].expand(-1, 1, 32, 32))
+    labels = torch.nn.functional.one_hot(kinds, 2).float()
+    pools = Pools(torch.arange(count), labels, torch.arange(0))
+    config = Config(cutmix=0.9, flip=False, crop=(1.0, 1.0), ratio=(1.0, 1.0))
+    device = Device(torch.device("cpu"), mixed=False)
+    bench = Workbench(config, device, store, pools, torch.zeros(1), torch.ones(1), torch.Generator().manual_seed(0))
+    draw = Draw(torch.arange(count), count, known=known, guessed=True)
+    stage = Stage("one", {"drawn": draw}, 1, 1)
+    network = torch.nn.Linear(1, 1)
+    step = TrainingStep(bench, cast("Method", object()), stage, torch.optim.Adam(network.parameters()))
+    step._feed.begin({"drawn": torch.randperm(count)[None]})
+    step._feed.load(0)
+    samples = step._samples("drawn", draw)
+    white = samples.images.mean(dim=(1, 2, 3))
+    assert samples.own is not None
+    assert 0.05 < float(((white > 0.01) & (white < 0.99)).float().mean()) < 0.6, "pairs of two kinds"
+    assert torch.allclose(samples.of(labels)[:, 1], white, atol=1e-5)
+    assert torch.allclose(samples.of(labels).sum(dim=1), torch.ones(count))
+    if known:
+        assert torch.equal(samples.targets, samples.of(labels))
+    else:
+        assert samples.targets.isnan().all()
+
+
+def test_only_images_with_targets_are_patched() -> None:
+    ids = torch.arange(4)
+    assert Draw(ids, 2).mixes
+    assert Draw(ids, 2, known=False, guessed=True).mixes
+    assert not Draw(ids, 2, ("weak", "strong"), known=False).mixes
+    for name in ("self-training", "graph-xnet", "curriculum-labelling", "ups"):
+        assert algorithms.find(name).mixes == (name != "ups")  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from acpl.data.augment import View
+from acpl.data.augment import View, neighbours
 from acpl.data.pools import Pools
 from acpl.functional.group import ALONE, Group
 from acpl.functional.survey import Source
@@ -28,6 +28,19 @@ class Samples(NamedTuple):
     """(n, classes); NaN where the draw is of samples whose labels nobody knows."""
     more: tuple[Tensor, ...] = ()
     """Each (n, channels, height, width): the further views that the draw asks for, in its order."""
+    own: Tensor | None = None
+    """(n,): how much of each image is its own, where patches of neighbours are pasted in; ``targets`` are mixed so."""
+
+    def of(self, table: Tensor) -> Tensor:
+        """(n, classes): these samples' rows of a ``table`` by id, mixed as the images are."""
+        return mixed_rows(table[self.ids], self.own)
+
+
+def mixed_rows(rows: Tensor, own: Tensor | None) -> Tensor:
+    """(n, classes): each row with its neighbour's, in the shares that the images have."""
+    if own is None:
+        return rows
+    return torch.lerp(rows[neighbours(len(rows), rows.device)], rows, own[:, None])
 
 
 Batch = Mapping[str, Samples]
@@ -43,6 +56,13 @@ class Draw:
     """How each image is augmented, once a view and each time anew."""
     known: bool = True
     """Whether the samples have targets; those of a draw from the unlabelled pool are NaN."""
+    guessed: bool = False
+    """Whether the method has targets of its own for them, which it asks the samples for by ``of``."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether patches of each other may be pasted into these images: where there are targets to mix."""
+        return self.known or self.guessed
 
 
 @dataclass(frozen=True)

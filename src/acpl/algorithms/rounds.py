@@ -40,6 +40,8 @@ class Rounds(StepByStep):
     Settings: ClassVar[type[Section]] = RoundSettings
     recordable: ClassVar[bool] = True
     between_stages: ClassVar[frozenset[str]] = StepByStep.between_stages | {"guess"}
+    mixes: ClassVar[bool] = True
+    """Whether a pseudo-label can be mixed with another."""
 
     def __init__(self, settings: Any, context: Context) -> None:
         self.settings = settings
@@ -77,7 +79,7 @@ class Rounds(StepByStep):
         size = schedule.batch_size
         draws = {"labelled": Draw(labelled, size)}
         if len(self._guess.ids):
-            draws["guessed"] = Draw(self._guess.ids, size, known=False)
+            draws["guessed"] = Draw(self._guess.ids, size, known=False, guessed=self.mixes)
         epoch_steps = ceil((len(labelled) + len(self._guess.ids)) / (2 * size))
         stage = Stage(f"round {index}", draws, epoch_steps, epoch_steps * schedule.stage_epochs)
         return self._within_budget(stage, index)
@@ -89,7 +91,7 @@ class Rounds(StepByStep):
         own, other = logits[: len(labelled.ids)], logits[len(labelled.ids) :]
         terms = {"labelled": classification_loss(own, labelled.targets, self.context.task)}
         if len(other):
-            terms["guessed"] = self.guessed_loss(other, self._guessed[batch["guessed"].ids])
+            terms["guessed"] = self.guessed_loss(other, batch["guessed"].of(self._guessed))
         return terms
 
     def guessed_loss(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -6,10 +6,13 @@ the standard form (Salimans et al., NeurIPS 2016): for multi-class an image is r
 generated being the class of logit 0; for multi-label, where findings do not exclude each other, a head of its own
 says so. The generator is a DCGAN. Here it shares the classifier's optimiser (a DCGAN's own has a rate of 0.0002 and
 beta 0.5), and telling real from generated weighs 0.1 (in the standard form 1), so that classification leads. Real and
-generated images are told apart with the running batch-norm statistics, which generated images never touch.
+generated images are each normalised by the statistics of their own batch, as a DCGAN's are; those that the classifier
+predicts with are the real images' alone. (Telling them apart with running statistics instead teaches the network
+something while it is normalised otherwise than when it classifies: its predictions go astray.)
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -18,6 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from acpl.algorithms.budget import BudgetSettings
 from acpl.algorithms.contract import Batch, Context
@@ -27,6 +31,7 @@ from acpl.settings import Section
 from acpl.task import Task
 
 _NOISE = 64
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class SSDCGANSettings(BudgetSettings):
@@ -71,20 +76,22 @@ class SSDCGAN(SingleStage):
         """The classifier's three terms, and the generator's."""
         labelled, network = batch["labelled"], self._networks.trained
         everything = torch.cat([part.images for part in batch.values()])
-        logits = self.student(everything).logits[: len(labelled.ids)]
-        terms = {"labelled": classification_loss(logits, labelled.targets, self.context.task)}
+        out = self.student(everything)
+        own = out.logits[: len(labelled.ids)]
+        terms = {
+            "labelled": classification_loss(own, labelled.targets, self.context.task),
+            "real": self.settings.weight * F.softplus(-self._realness(out)).mean(),
+        }
         drawn = self._all["generator"](torch.randn(len(labelled.ids), _NOISE, device=everything.device), everything)
-        network.eval()
-        terms["real"] = self.settings.weight * F.softplus(-self._realness(network(everything))).mean()
-        terms["drawn"] = self.settings.weight * F.softplus(self._realness(network(drawn.detach()))).mean()
         judges = [*network.parameters(), *self._all["real"].parameters()]
         wanted = [judge.requires_grad for judge in judges]
-        for judge in judges:  # the generator's own term is not the judges' to lower
-            judge.requires_grad_(False)
-        terms["generator"] = F.softplus(-self._realness(network(drawn))).mean()
+        with _remembering_nothing(network):
+            terms["drawn"] = self.settings.weight * F.softplus(self._realness(network(drawn.detach()))).mean()
+            for judge in judges:  # the generator's own term is not the judges' to lower
+                judge.requires_grad_(False)
+            terms["generator"] = F.softplus(-self._realness(network(drawn))).mean()
         for judge, want in zip(judges, wanted, strict=True):
             judge.requires_grad_(want)
-        network.train()
         return terms
 
     def state_dict(self) -> dict[str, Any]:
@@ -102,6 +109,20 @@ class SSDCGAN(SingleStage):
             return torch.logsumexp(out.logits.float(), dim=1)
         odds: Tensor = self._all["real"](out.features).float()
         return odds[:, 0]
+
+
+@contextmanager
+def _remembering_nothing(network: nn.Module) -> Iterator[None]:
+    """Batch norms normalise by the batch, and their running statistics stay as they are."""
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    kept = [{name: norm._buffers[name] for name in _STATISTICS} for norm in norms]
+    for norm in norms:
+        norm._buffers.update(dict.fromkeys(_STATISTICS))
+    try:
+        yield
+    finally:
+        for norm, buffers in zip(norms, kept, strict=True):
+            norm._buffers.update(buffers)
 
 
 class Generator(nn.Module):

@@ -48,7 +48,7 @@ class TemporalEnsembling(SingleStage):
         said = self.sure(logits)
         self._said = said.detach()
         labelled = batch["labelled"]
-        apart = (said - self._remembered(ids)).square().mean(dim=1) * (self._visits[ids] > 0)
+        apart = (said - self._remembered(ids)).square().mean(dim=1) * (self._visits[ids] > 0) * self._whole(batch)
         return {
             "labelled": classification_loss(logits[: len(labelled.ids)], labelled.targets, self.context.task),
             "consistency": self.settings.weight * self.ramp_up(self.settings.ramp) * apart.mean(),
@@ -61,6 +61,12 @@ class TemporalEnsembling(SingleStage):
             return self.context.heard(self._corrected(self._memory[ids], self._visits[ids]), ids)
         return shared(self._corrected(self._memory, self._visits), self._visits > 0)[ids]
 
+    @staticmethod
+    def _whole(batch: Batch) -> Tensor:
+        """(n,): 1 where the image shows its sample alone, 0 where a patch of another is pasted in."""
+        each = [torch.ones_like(part.images[:, 0, 0, 0]) if part.own is None else part.own for part in batch.values()]
+        return (torch.cat(each) == 1).float()
+
     def _corrected(self, memory: Tensor, visits: Tensor) -> Tensor:
         """The averages as if they had not begun at 0."""
         corrected: Tensor = memory / (1 - self.settings.momentum**visits).clamp_min(1e-6)[:, None]
@@ -72,8 +78,10 @@ class TemporalEnsembling(SingleStage):
         assert self._said is not None
         group = self.context.group
         ids = group.gather(ids_of(batch))
-        self._memory[ids] = torch.lerp(group.gather(self._said), self._memory[ids], self.settings.momentum)
-        self._visits[ids] += 1
+        whole = group.gather(self._whole(batch))
+        kept = torch.where(whole[:, None] == 1, self.settings.momentum, 1.0)
+        self._memory[ids] = torch.lerp(group.gather(self._said), self._memory[ids], kept)
+        self._visits[ids] += whole
 
     def state_dict(self) -> dict[str, Any]:
         """The averages besides."""

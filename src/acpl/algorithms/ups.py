@@ -53,6 +53,7 @@ class UPS(Rounds):
     summary: ClassVar[str] = "positive and negative pseudo-labels that survive dropout (Rizve et al., ICLR 2021)"
     Settings: ClassVar[type[Section]] = UPSSettings
     recordable: ClassVar[bool] = True
+    mixes: ClassVar[bool] = False  # that a class is absent says nothing of an image that shows another besides
 
     def guess(self, index: int, look: Look) -> Guess:
         """Every sample with at least one class decided; NaN for the others of its classes."""

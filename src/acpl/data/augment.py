@@ -1,5 +1,6 @@
 """Augmentation of whole batches on their own device."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Literal
@@ -160,14 +161,40 @@ def _further(images: Tensor, origin: Tensor, by: Tensor) -> Tensor:
     return torch.lerp(origin.expand_as(images), images, 1 + by.view(-1, 1, 1, 1))
 
 
+def patched(
+    views: Sequence[Tensor], share: float, generator: torch.Generator, part: Part = WHOLE
+) -> tuple[list[Tensor], Tensor]:
+    """A patch of its neighbour pasted into each of this ``share`` of the images, and (n,) how much of each is its own.
+
+    After CutMix (Yun et al., ICCV 2019): the patch has the image's shape, any area with equal chance and its middle
+    anywhere, and is cut off at the edge. All ``views`` (n, c, h, w) of an image get theirs in the same place.
+    """
+    count, _, height, width = views[0].shape
+    draws = part.rand_columns(4, count, generator)
+    side = torch.where(draws[3] < share, draws[0].sqrt() / 2, 0.0)
+    patch = _box(side, draws[1], draws[2], height, width)
+    others = neighbours(count, patch.device)
+    return [torch.where(patch, view[others], view) for view in views], 1 - patch.float().mean(dim=(1, 2, 3))
+
+
+def neighbours(count: int, device: torch.device) -> Tensor:
+    """(count,): the row of each image's partner, who is in the same part of a batch; a last odd one is its own."""
+    rows = torch.arange(count, device=device)
+    return (rows ^ 1).clamp_max(count - 1)
+
+
 def _with_hole(images: Tensor, generator: torch.Generator, part: Part) -> Tensor:
     """A square of each image set to its mean: what is left must do."""
     count, _, height, width = images.shape
     draws = part.rand_columns(3, count, generator)
-    side = draws[0] * _HOLE / 2
-    rows = (torch.arange(height, device=images.device) + 0.5) / height
-    columns = (torch.arange(width, device=images.device) + 0.5) / width
-    in_rows = (rows[None] - draws[1][:, None]).abs() < side[:, None]
-    in_columns = (columns[None] - draws[2][:, None]).abs() < side[:, None]
-    hole = (in_rows[:, None, :, None] & in_columns[:, None, None, :]).to(images.dtype)
+    hole = _box(draws[0] * _HOLE / 2, draws[1], draws[2], height, width).to(images.dtype)
     return torch.lerp(images, images.mean(dim=(2, 3), keepdim=True).expand_as(images), hole)
+
+
+def _box(side: Tensor, down: Tensor, right: Tensor, height: int, width: int) -> Tensor:
+    """bool (n, 1, height, width): within ``side`` of the middle, all as shares of the image's sides (n,)."""
+    rows = (torch.arange(height, device=side.device) + 0.5) / height
+    columns = (torch.arange(width, device=side.device) + 0.5) / width
+    in_rows = (rows[None] - down[:, None]).abs() < side[:, None]
+    in_columns = (columns[None] - right[:, None]).abs() < side[:, None]
+    return in_rows[:, None, :, None] & in_columns[:, None, None, :]

@@ -95,8 +95,13 @@ def plain_environment() -> Any:
     return LightningEnvironment()
 
 
-def check_batch_size(batch_size: int, size: int, what: str = "batch_size") -> None:
-    """Refuse a batch that cannot be shared out evenly, and name sizes that can."""
+def check_batch_size(batch_size: int, size: int, what: str = "batch_size", *, even: bool = False) -> None:
+    """Refuse a batch that cannot be shared out evenly, and name sizes that can; ``even``: in parts of even size."""
+    if even and size > 1 and batch_size % (2 * size):
+        raise UserError(
+            f"cutmix pairs a batch's images, and {what} {batch_size} gives {size} processes no even number each; "
+            f"{(batch_size // (2 * size) + 1) * 2 * size} does"
+        )
     if batch_size % size:
         less, more = batch_size // size * size, (batch_size // size + 1) * size
         fits = f"{less} or {more} can" if less else f"{more} can"

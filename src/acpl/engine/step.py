@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from acpl.algorithms.contract import Draw, Method, Samples, Stage
+from acpl.algorithms.contract import Draw, Method, Samples, Stage, mixed_rows
 from acpl.config import Config
-from acpl.data.augment import Augmentation, Part, View, augment_as, normalise
+from acpl.data.augment import Augmentation, Part, View, augment_as, normalise, patched
 from acpl.data.pools import Pools
 from acpl.data.store import ImageStore
 from acpl.engine.crew import check_batch_size
@@ -76,7 +76,7 @@ class TrainingStep:
         self._first_bad: dict[str, Tensor] = {}
         self._part = bench.part
         for name, draw in stage.draws.items():
-            check_batch_size(draw.batch_size, self._part.parts, f"the draw '{name}' of")
+            check_batch_size(draw.batch_size, self._part.parts, f"the draw '{name}' of", even=config.cutmix > 0)
         several = isinstance(bench.processes, Processes)
         # What processes exchange within a step is not recorded: one that was lost would leave the others hanging.
         recordable = getattr(method, "recordable", False) and not several
@@ -144,14 +144,19 @@ class TrainingStep:
     def _samples(self, name: str, draw: Draw) -> Samples:
         bench, ids = self._bench, self._feed.ids(name)
         images = normalise(self._feed.images(name), bench.mean, bench.std)
-        first, *more = (
-            augment_as(view, images, self._how, bench.generator, self._part).contiguous(
-                memory_format=torch.channels_last
-            )
+        views = [
+            augment_as(view, images, self._how, bench.generator, self._part)
             for view in shown_as(draw, distort=bench.config.distort)
-        )
-        targets = self._targets[ids] if draw.known else self._targets.new_full((len(ids), self._classes), torch.nan)
-        return Samples(ids, first, targets, tuple(more))
+        ]
+        own = None
+        if bench.config.cutmix > 0 and draw.mixes:
+            views, own = patched(views, bench.config.cutmix, bench.generator, self._part)
+        first, *more = (view.contiguous(memory_format=torch.channels_last) for view in views)
+        if draw.known:
+            targets = mixed_rows(self._targets[ids], own)
+        else:
+            targets = self._targets.new_full((len(ids), self._classes), torch.nan)
+        return Samples(ids, first, targets, tuple(more), own)
 
     def _note(self, losses: Mapping[str, Tensor]) -> None:
         for name, loss in losses.items():

@@ -127,7 +127,7 @@ def _crew_for(config: Config, processes: Processes | None) -> Crew | None:
         Device.choose(config.device, config.precision)
         return None
     check_number(config.devices, config.nodes, crew)
-    check_batch_size(config.batch_size, crew.size)
+    check_batch_size(config.batch_size, crew.size, even=config.cutmix > 0)
     Device.check_several(config.device, crew.devices)
     return crew
 
