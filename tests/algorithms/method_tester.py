@@ -173,6 +173,23 @@ class MethodTester:
             index += 1
         assert max(images) == images[0]
 
+    def test_images_that_show_another_besides_are_taught_by_mixed_targets(self) -> None:
+        world = World(self.name, Task.MULTI_CLASS, **self.settings)
+        for index in range(2):
+            world.method.before_stage(index, world.look)
+            stage = world.method.stage(index)
+            if stage is None:
+                break
+            batch = world.batch(stage)
+            mixed = {
+                name: part._replace(own=torch.full((len(part.ids),), 0.5)) if stage.draws[name].mixes else part
+                for name, part in batch.items()
+            }
+            losses = world.method.losses(mixed)
+            world.method.after_step(mixed)
+            assert all(torch.isfinite(loss) for loss in losses.values())
+            world.method.after_stage(index)
+
     def test_the_averaged_copy_moves_and_gets_no_gradient(self, world: World) -> None:
         before = [p.clone() for p in world.method.networks().predictor.parameters()]
         world.run_stage(0, 2)

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from acpl.algorithms.mixmatch import sharpen
 from acpl.algorithms.rounds import confidence, hardened
 from acpl.algorithms.ups import UPSSettings, decided, with_dropout
+from acpl.data.augment import neighbours
 from acpl.task import Task
 from tests.algorithms.method_tester import LABELLED, UNLABELLED, MethodTester, World
 
@@ -197,3 +198,22 @@ def test_sharpening_keeps_probabilities_and_their_order() -> None:
     assert torch.allclose(sharp, said**2 / (said**2).sum(dim=1, keepdim=True))
     binary = sharpen(torch.tensor([[0.5, 0.8, 0.1, 0.0, 1.0]]), 0.5, Task.MULTI_LABEL)
     assert torch.allclose(binary, torch.tensor([[0.5, 0.64 / 0.68, 0.01 / 0.82, 0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "ups"])
+def test_a_round_s_pseudo_labels_are_mixed_as_its_images_are(name: str) -> None:
+    """Images that are all patch teach what was said of their neighbours."""
+    world = World(name, Task.MULTI_CLASS)
+    world.run_stage(0, 5)
+    world.method.before_stage(1, world.look)
+    stage = world.method.stage(1)
+    assert stage is not None
+    assert stage.draws["guessed"].mixes
+    batch = dict(world.batch(stage))
+    guessed = batch["guessed"]
+    partner = neighbours(len(guessed.ids), guessed.ids.device)
+    patched = world.method.losses({**batch, "guessed": guessed._replace(own=torch.zeros(len(guessed.ids)))})
+    swapped = world.method.losses({**batch, "guessed": guessed._replace(ids=guessed.ids[partner])})
+    whole = world.method.losses(batch)
+    assert patched["guessed"].item() == pytest.approx(swapped["guessed"].item(), rel=1e-5)
+    assert patched["guessed"].item() != pytest.approx(whole["guessed"].item(), rel=1e-3)
