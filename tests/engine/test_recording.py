@@ -210,8 +210,8 @@ def test_patched_training_is_other_training(tmp_path: Path) -> None:
     assert plain != mixed
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_step_mixes_the_targets_that_it_knows_as_it_mixes_the_images(known: bool) -> None:
+@pytest.mark.parametrize(("known", "guessed"), [(True, False), (False, True), (False, False)])
+def test_a_step_mixes_the_targets_that_it_knows_as_it_mixes_the_images(known: bool, guessed: bool) -> None:
     """Images that are black or white all over: how bright one is says how much of it is whose."""
     from acpl.data.store import ImageStore
 
@@ -223,7 +223,7 @@ def test_a_step_mixes_the_targets_that_it_knows_as_it_mixes_the_images(known: bo
     config = Config(cutmix=0.9, flip=False, crop=(1.0, 1.0), ratio=(1.0, 1.0))
     device = Device(torch.device("cpu"), mixed=False)
     bench = Workbench(config, device, store, pools, torch.zeros(1), torch.ones(1), torch.Generator().manual_seed(0))
-    draw = Draw(torch.arange(count), count, known=known, guessed=True)
+    draw = Draw(torch.arange(count), count, known=known, guessed=guessed)
     stage = Stage("one", {"drawn": draw}, 1, 1)
     network = torch.nn.Linear(1, 1)
     step = TrainingStep(bench, cast("Method", object()), stage, torch.optim.Adam(network.parameters()))
@@ -231,14 +231,18 @@ def test_a_step_mixes_the_targets_that_it_knows_as_it_mixes_the_images(known: bo
     step._feed.load(0)
     samples = step._samples("drawn", draw)
     white = samples.images.mean(dim=(1, 2, 3))
+    if not known:
+        assert samples.targets.isnan().all()
+    if not (known or guessed):
+        assert samples.own is None
+        assert torch.equal(white, kinds[samples.ids].float())
+        return
     assert samples.own is not None
     assert 0.05 < float(((white > 0.01) & (white < 0.99)).float().mean()) < 0.6, "pairs of two kinds"
     assert torch.allclose(samples.of(labels)[:, 1], white, atol=1e-5)
     assert torch.allclose(samples.of(labels).sum(dim=1), torch.ones(count))
     if known:
         assert torch.equal(samples.targets, samples.of(labels))
-    else:
-        assert samples.targets.isnan().all()
 
 
 def test_only_images_with_targets_are_patched() -> None:
