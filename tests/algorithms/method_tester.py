@@ -173,7 +173,7 @@ class MethodTester:
             index += 1
         assert max(images) == images[0]
 
-    def test_images_that_show_another_besides_are_taught_by_mixed_targets(self) -> None:
+    def test_images_that_show_another_besides_can_be_taught(self) -> None:
         world = World(self.name, Task.MULTI_CLASS, **self.settings)
         for index in range(2):
             world.method.before_stage(index, world.look)

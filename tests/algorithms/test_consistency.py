@@ -132,17 +132,32 @@ def test_temporal_ensembling_remembers_nothing_of_an_image_that_shows_another_be
     own = torch.where(torch.arange(count) % 2 == 0, 0.5, 1.0)
     batch["labelled"] = batch["labelled"]._replace(own=own)
     for _ in range(2):
-        losses = world.method.losses(batch)
+        world.method.losses(batch)
         world.method.after_step(batch)
     state = world.method.state_dict()
     assert state["visits"][batch["labelled"].ids].tolist() == [0, 2] * (count // 2)
     assert (state["memory"][batch["labelled"].ids[::2]] == 0).all()
     assert (state["visits"][batch["unlabelled"].ids] == 2).all()
+
+
+def test_temporal_ensembling_compares_no_image_that_shows_another_besides() -> None:
+    world = World("temporal-ensembling", Task.MULTI_LABEL)
+    stage = world.method.stage(0)
+    assert stage is not None
+    batch = dict(world.batch(stage))
+    world.method.losses(batch)
+    world.method.after_step(batch)  # now all are remembered, and otherwise than they will be said to be
+    world.method.state_dict()["memory"].mul_(0.5)
+    ids = torch.cat([part.ids for part in batch.values()])
+    remembered = world.method.state_dict()["memory"][ids] / 0.4
+    count = len(batch["labelled"].ids)
+    batch["labelled"] = batch["labelled"]._replace(own=torch.full((count,), 0.5))
+    loss = world.method.losses(batch)["consistency"]
     said = world.method._said  # type: ignore[attr-defined]
-    remembered = state["memory"] / (1 - 0.6 ** state["visits"].clamp_min(1))[:, None]
-    assert losses["consistency"] > 0
-    assert torch.isfinite(remembered).all()
-    assert torch.isfinite(said).all()
+    apart = (said - remembered).square().mean(dim=1)
+    weight = 10 * world.method.ramp_up(0.4).item()  # type: ignore[attr-defined]
+    assert apart[:count].sum() > 0.1
+    assert loss.item() == pytest.approx(weight * apart[count:].sum().item() / len(ids), rel=1e-4)
 
 
 def test_temporal_ensembling_asks_what_a_patients_images_share_of_all_that_it_remembers() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from acpl.algorithms.contract import mixed_rows
 from acpl.algorithms.mixmatch import sharpen
 from acpl.algorithms.rounds import confidence, hardened
 from acpl.algorithms.ups import UPSSettings, decided, with_dropout
@@ -217,3 +218,11 @@ def test_a_round_s_pseudo_labels_are_mixed_as_its_images_are(name: str) -> None:
     whole = world.method.losses(batch)
     assert patched["guessed"].item() == pytest.approx(swapped["guessed"].item(), rel=1e-5)
     assert patched["guessed"].item() != pytest.approx(whole["guessed"].item(), rel=1e-3)
+
+
+def test_what_a_neighbour_leaves_out_is_left_out_of_mixed_images_alone() -> None:
+    rows = torch.tensor([[0.2, 0.8], [torch.nan, 1.0], [1.0, 0.0], [torch.nan, 1.0]])
+    found = mixed_rows(rows, torch.tensor([1.0, 1.0, 0.5, 0.5]))
+    assert torch.equal(found[:2].nan_to_num(-1), rows[:2].nan_to_num(-1))
+    assert found[2:, 0].isnan().all()
+    assert found[2:, 1].tolist() == [0.5, 0.5]

@@ -37,10 +37,12 @@ class Samples(NamedTuple):
 
 
 def mixed_rows(rows: Tensor, own: Tensor | None) -> Tensor:
-    """(n, classes): each row with its neighbour's, in the shares that the images have."""
+    """(n, classes): each row with its neighbour's, in the shares that the images have; that of a whole image as it is,
+    whatever its neighbour leaves out (NaN)."""
     if own is None:
         return rows
-    return torch.lerp(rows[neighbours(len(rows), rows.device)], rows, own[:, None])
+    mixed = torch.lerp(rows[neighbours(len(rows), rows.device)], rows, own[:, None])
+    return torch.where(own[:, None] == 1, rows, mixed)
 
 
 Batch = Mapping[str, Samples]
