@@ -15,6 +15,7 @@ from rich.console import Console
 from scipy.stats import studentized_range
 
 import acpl
+from acpl.algorithms.mixup import MixUp
 from acpl.config import resolve
 from acpl.engine.judging import resampled_auroc
 from acpl.engine.training import source_of
@@ -177,6 +178,17 @@ def test_a_cell_of_other_settings_is_refused(tuned: tuple[Path, list[Entry]], tm
     config = tmp_path / "out" / "mixup-0.3-0" / "config.yaml"
     config.write_text(config.read_text().replace("batch_size: ", "batch_size: 1"))
     with pytest.raises(UserError, match=r"mixup-0\.3-0 was trained with other settings \(batch_size\)"):
+        acpl.compare(tmp_path / "out", **again, **TINY)
+
+
+def test_a_cell_of_another_edition_of_its_method_is_refused(
+    tuned: tuple[Path, list[Entry]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = tuned
+    shutil.copytree(folder, tmp_path / "out")
+    monkeypatch.setattr(MixUp, "edition", 2, raising=False)
+    again = {"methods": ["supervised", "mixup"], "fractions": [0.3], "seeds": 1, "budget": 2, "tune": 2, "resamples": 5}
+    with pytest.raises(UserError, match=r"mixup-0\.3-0 was begun with edition 1 of mixup, but this is edition 2"):
         acpl.compare(tmp_path / "out", **again, **TINY)
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 from tests.engine.crews import in_crew
 
 import acpl
+from acpl.algorithms.supervised import Supervised
 from acpl.config import Config
 from acpl.data.store import ImageStore
 from acpl.engine import beginning
@@ -98,6 +99,29 @@ def test_what_has_not_changed_is_gone_on_with(here: Path) -> None:
     acpl.train(resume=RUN)
     assert (RUN / "model.safetensors").exists()
     assert (RUN / FILE).read_bytes() == before
+
+
+def test_another_edition_of_the_method_does_not_go_on_with_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Supervised, "edition", 2, raising=False)
+    before = {file: file.read_bytes() for file in RUN.rglob("*") if file.is_file()}
+    with pytest.raises(acpl.UserError, match=r"^run was begun with edition 1 of supervised, but this is edition 2, "):
+        acpl.train(resume=RUN)
+    assert {file: file.read_bytes() for file in RUN.rglob("*") if file.is_file()} == before
+
+
+def test_a_run_that_was_begun_before_there_were_editions_is_of_the_first(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = json.loads((RUN / FILE).read_text())
+    del kept["edition"]
+    (RUN / FILE).write_text(json.dumps(kept))
+    monkeypatch.setattr(Supervised, "edition", 2, raising=False)
+    with pytest.raises(acpl.UserError, match="was begun with edition 1 of supervised"):
+        acpl.train(resume=RUN)
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    acpl.train(resume=RUN)
+    assert (RUN / "model.safetensors").exists()
 
 
 def test_columns_that_are_swapped_are_refused(here: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from acpl import algorithms
+from acpl.algorithms.mixup import MixUp
 from acpl.config import Config, resolve
 from acpl.engine.run_folder import RunFolder
 from acpl.errors import UserError
@@ -126,6 +128,23 @@ def test_runs_from_before_there_was_a_field_are_still_found(
 
     monkeypatch.setattr(Config, "model_dump", without)
     assert digest(resolve(**plain)) == now != changed
+
+
+def test_a_run_of_another_edition_of_its_method_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixup, fixmatch = (resolve(preset="compare", method=method) for method in ("mixup", "fixmatch"))
+    before = digest(mixup), digest(fixmatch)
+    editions = []
+    for edition in (1, 2, 3):
+        monkeypatch.setattr(MixUp, "edition", edition, raising=False)
+        editions.append(digest(mixup))
+        assert digest(fixmatch) == before[1]
+    assert editions[0] == before[0]
+    assert len(set(editions)) == 3
+
+
+def test_a_method_that_says_nothing_of_its_edition_is_in_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithms, "find", lambda name: object)
+    assert algorithms.edition("of another package") == 1
 
 
 @pytest.mark.parametrize(

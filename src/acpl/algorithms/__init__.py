@@ -60,5 +60,10 @@ def find(name: str) -> "type[Method]":
     raise unknown("method", name, names())
 
 
+def edition(name: str) -> int:
+    """Which edition of a method this is; one of another package that says nothing is in its first."""
+    return getattr(find(name), "edition", 1)
+
+
 def _brought() -> EntryPoints:
     return entry_points(group=ENTRY_POINTS)

@@ -240,6 +240,9 @@ class Method(Protocol):
     recordable: ClassVar[bool] = False
     """Whether a step can be recorded and replayed: ``losses`` and ``after_step`` do the same tensor work every time,
     never look at a value, and keep what changes from step to step in tensors that are changed in place."""
+    edition: ClassVar[int] = 1
+    """One more whenever its code is changed so that the same settings lead elsewhere: a run of an earlier edition is
+    not gone on with, and no table takes it for one of this."""
 
     def __init__(self, settings: Any, context: Context) -> None: ...
 
@@ -295,7 +298,7 @@ class StepByStep:
 
     recordable: ClassVar[bool] = False
     between_stages: ClassVar[frozenset[str]] = frozenset(
-        {"name", "summary", "Settings", "tuning", "before_stage", "stage", "after_stage", "state_dict"}
+        {"name", "summary", "Settings", "edition", "tuning", "before_stage", "stage", "after_stage", "state_dict"}
     )
     """What describes a method, and what is called only while no step runs and cannot change what the step works on."""
 

@@ -58,6 +58,7 @@ class SSDCGAN(SingleStage):
     summary: ClassVar[str] = "a GAN whose discriminator classifies (Diaz-Pinto et al., TMI 2019)"
     Settings: ClassVar[type[Section]] = SSDCGANSettings
     recordable: ClassVar[bool] = True
+    edition: ClassVar[int] = 2  # the first told real from generated with running statistics
 
     def __init__(self, settings: SSDCGANSettings, context: Context) -> None:
         super().__init__(settings, context)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from acpl import algorithms
 from acpl.config import Config
 from acpl.data.clinical import find_clinical
 from acpl.data.manifest import Labels
@@ -50,6 +51,8 @@ class Beginning:
     """Some images as training sees them, very small, by id."""
     beside: dict[str, str] = field(default_factory=dict)
     """A checksum of each column that is used beside the images, by name; a run of an older version has none."""
+    edition: int = 1
+    """Of the method; runs of versions that did not keep it are of the first."""
 
     @classmethod
     def of(cls, config: Config, dataset: Dataset, split: pd.DataFrame) -> "Beginning":
@@ -66,6 +69,7 @@ class Beginning:
             channels=dataset.images.channels,
             pictures=_pictures(dataset.images, manifest.ids),
             beside=_beside(manifest.table, config),
+            edition=algorithms.edition(config.method),
         )
 
     @classmethod
@@ -99,6 +103,15 @@ class Beginning:
             shown = [f"{name} was {before.get(name)} and is {now.get(name)} now" for name in names[:_SHOWN]]
             changed = ", ".join(shown) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
             raise UserError(f"config.yaml is not what this run began with: {changed}; {_CURE}")
+
+    def refuse_another_edition(self, folder: RunFolder) -> None:
+        """UserError where the method's code has been changed since, so that it would lead to another result."""
+        method = Config.parse(self.settings).method
+        if self.edition != (now := algorithms.edition(method)):
+            raise UserError(
+                f"{folder.path} was begun with edition {self.edition} of {method}, but this is edition {now}, "
+                "which leads to another result; remove it, or begin a new run with another --out"
+            )
 
     def refuse_other_data(self, now: "Beginning", before: pd.DataFrame, split: pd.DataFrame) -> None:
         """UserError where ``now`` holds other data; ``before`` and ``split`` are the splits of then and now."""

@@ -90,6 +90,7 @@ def resume_training(
         began = Beginning.kept_in(folder)
         if began is not None:
             began.refuse_other_settings(config, MAY_CHANGE)
+            began.refuse_another_edition(folder)
         config = _unchanged(config, changes)
         if not {"devices", "nodes"} & changes.keys() and (processes is not None or config.nodes > 1):
             config = config.model_copy(update={"devices": 1, "nodes": 1})  # as many as are here now

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from acpl.config import Config, resolve
 from acpl.data.manifest import Manifest
 from acpl.duration import duration
+from acpl.engine.beginning import Beginning
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.stopping import Stopped
 from acpl.engine.training import MAY_CHANGE
@@ -104,6 +105,8 @@ def refuse_others(cells: Sequence[Cell], folder: Path) -> None:
             own = [name for name in new["settings"] if old["settings"].get(name) != new["settings"][name]]
             names = ", ".join(own if wrong == ["settings"] and own else wrong)
             raise UserError(f"{target} was trained with other settings ({names}); choose another --out")
+        if (began := Beginning.kept_in(RunFolder(target))) is not None:
+            began.refuse_another_edition(RunFolder(target))
 
 
 def is_done(folder: Path, cell: Cell) -> bool:

@@ -164,6 +164,8 @@ def digest(config: Config) -> str:
             del some[key]
     values["images"] = Path(values["images"]).name if values["images"] else None
     values |= contents(config)
+    if (edition := algorithms.edition(config.method)) > 1:
+        values["edition"] = edition
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
