@@ -114,11 +114,11 @@ class SSDCGAN(SingleStage):
 
 @contextmanager
 def _remembering_nothing(network: nn.Module) -> Iterator[None]:
-    """Batch norms normalise by the batch, and their running statistics stay as they are."""
+    """Batch norms normalise by the batch, and their running statistics stay as they are: copies follow instead."""
     norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
-    kept = [{name: norm._buffers[name] for name in _STATISTICS} for norm in norms]
-    for norm in norms:
-        norm._buffers.update(dict.fromkeys(_STATISTICS))
+    kept = [{name: norm.get_buffer(name) for name in _STATISTICS} for norm in norms]
+    for norm, buffers in zip(norms, kept, strict=True):
+        norm._buffers.update({name: buffer.clone() for name, buffer in buffers.items()})
     try:
         yield
     finally:
