@@ -13,6 +13,7 @@ from acpl.data.pools import Pools
 from acpl.errors import UserError
 from acpl.functional.group import ALONE, Group
 from acpl.models import Classifier, WeightAverage, build_classifier, classification_loss, probabilities
+from acpl.models.norms import NormActivation
 from acpl.task import Task
 
 CLASSES, LABELLED, UNLABELLED, SIZE = 3, 12, 40, 32
@@ -189,6 +190,32 @@ class MethodTester:
             world.method.after_step(mixed)
             assert all(torch.isfinite(loss) for loss in losses.values())
             world.method.after_stage(index)
+
+    def test_a_step_with_norms_by_passes_is_the_same_step(self, monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+        """As a GPU takes it, whose kernels those passes are; there nothing else does them."""
+        plain, calls = NormActivation.forward, []
+
+        def by_passes(norm: NormActivation, x: torch.Tensor) -> torch.Tensor:
+            if not norm.training:
+                return plain(norm, x)
+            calls.append(norm)
+            return norm.by_passes(x)
+
+        twin, found = World(self.name, world.look.task, **self.settings), []
+        for one, forward in ((twin, plain), (world, by_passes)):
+            monkeypatch.setattr(NormActivation, "forward", forward)
+            torch.manual_seed(0)
+            one.method.before_stage(0, one.look)
+            stage = one.method.stage(0)
+            assert stage is not None
+            trained = one.method.networks().trained.train()
+            terms = one.method.losses(one.batch(stage))
+            torch.stack(list(terms.values())).sum().backward()
+            gradients = [parameter.grad for parameter in trained.parameters() if parameter.grad is not None]
+            found.append([*terms.values(), *gradients, *trained.buffers()])
+        assert calls
+        assert len(found[0]) == len(found[1])
+        assert all(torch.allclose(*pair, rtol=1e-3, atol=1e-4) for pair in zip(*found, strict=True))
 
     def test_the_averaged_copy_moves_and_gets_no_gradient(self, world: World) -> None:
         before = [p.clone() for p in world.method.networks().predictor.parameters()]

@@ -5,7 +5,6 @@ from torch.nn import functional as F
 
 from acpl.algorithms.s2mts2 import joint_contrastive
 from acpl.algorithms.ss_dcgan import Generator
-from acpl.models.norms import NormActivation
 from acpl.task import Task
 from tests.algorithms.method_tester import MethodTester, World
 
@@ -66,27 +65,6 @@ def test_real_and_drawn_are_told_apart_by_the_network_as_it_classifies() -> None
     assert [count for _, count in means] == [12, 6, 6], "all real images once, drawn ones for either side"
     assert all(mean < 1e-5 for mean, _ in means), "the mean of what it normalises is its own"
     assert all(norm._buffers[name] is not None for name in ("running_mean", "running_var", "num_batches_tracked"))
-
-
-def test_it_trains_with_norms_by_passes_as_on_a_gpu() -> None:
-    """Those follow the running statistics themselves, so that there must be some to follow."""
-    world, twin = (World("ss-dcgan", Task.MULTI_CLASS, width=16) for _ in range(2))
-    stage = world.method.stage(0)
-    assert stage is not None
-    batch, found = world.batch(stage), []
-    for one, by_passes in ((world, True), (twin, False)):
-        network = one.method.networks().trained["network"].train()  # type: ignore[index]
-        norms = [module for module in network.modules() if isinstance(module, NormActivation)]
-        assert norms
-        for norm in norms if by_passes else ():
-            norm.forward = norm.by_passes  # type: ignore[method-assign]
-        torch.manual_seed(0)
-        terms = one.method.losses(batch)
-        sum(terms.values()).backward()  # type: ignore[union-attr]
-        gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
-        found.append([*terms.values(), *gradients, *network.buffers()])
-    assert len(found[0]) == len(found[1])
-    assert all(torch.allclose(*pair, atol=1e-4) for pair in zip(*found, strict=True))
 
 
 def test_the_generator_draws_the_size_that_is_asked_for() -> None:
