@@ -109,6 +109,17 @@ def test_another_edition_of_the_method_does_not_go_on_with_it(here: Path, monkey
     assert {file: file.read_bytes() for file in RUN.rglob("*") if file.is_file()} == before
 
 
+def test_the_edition_that_a_run_begins_with_is_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Supervised, "edition", 2, raising=False)
+    with pytest.raises(Stopped):
+        acpl.train(out="second", monitor=StopsAtOnce(), **SETTINGS)
+    kept = Beginning.kept_in(RunFolder(Path("second")))
+    assert kept is not None
+    assert kept.edition == 2
+    acpl.train(resume="second")
+    assert Path("second/model.safetensors").exists()
+
+
 def test_a_run_that_was_begun_before_there_were_editions_is_of_the_first(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

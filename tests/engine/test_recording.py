@@ -15,6 +15,7 @@ from acpl import algorithms
 from acpl.algorithms.contract import Draw, Method, Stage
 from acpl.algorithms.mean_teacher import MeanTeacher
 from acpl.algorithms.single_stage import SingleStage
+from acpl.algorithms.ss_dcgan import SSDCGAN
 from acpl.config import Config
 from acpl.data.pools import Pools
 from acpl.engine.device import Device
@@ -159,6 +160,7 @@ def test_a_method_that_changes_the_step_is_not_recorded_unless_it_says_so() -> N
     assert LookedOver.recordable
     assert OfTheSameStep.recordable
     assert MeanTeacher.recordable
+    assert type("Later", (SSDCGAN,), {"edition": 3}).recordable  # type: ignore[attr-defined]
 
 
 def test_every_method_here_can_be_recorded() -> None:

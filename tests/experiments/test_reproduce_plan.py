@@ -142,6 +142,12 @@ def test_a_run_of_another_edition_of_its_method_is_another_run(monkeypatch: pyte
     assert len(set(editions)) == 3
 
 
+def test_runs_from_before_there_were_editions_are_found_but_those_of_code_that_was_mended() -> None:
+    """By what their names ended in then; another default of the preset would change both."""
+    assert digest(resolve(preset="compare", method="fixmatch")) == "fd289e07"
+    assert digest(resolve(preset="compare", method="ss-dcgan")) != "93b753a2"
+
+
 def test_a_method_that_says_nothing_of_its_edition_is_in_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algorithms, "find", lambda name: object)
     assert algorithms.edition("of another package") == 1
