@@ -99,14 +99,15 @@ def refuse_others(cells: Sequence[Cell], folder: Path) -> None:
         target = folder / cell.name
         if not (target / "config.yaml").exists():
             continue
-        old, new = RunFolder(target).config().model_dump(), resolve(**cell.settings).model_dump()
+        run = RunFolder(target)
+        old, new = run.config().model_dump(), resolve(**cell.settings).model_dump()
         wrong = [name for name in new if name not in _PLACES and old[name] != new[name]]
         if wrong:
             own = [name for name in new["settings"] if old["settings"].get(name) != new["settings"][name]]
             names = ", ".join(own if wrong == ["settings"] and own else wrong)
             raise UserError(f"{target} was trained with other settings ({names}); choose another --out")
-        if (began := Beginning.kept_in(RunFolder(target))) is not None:
-            began.refuse_another_edition(RunFolder(target))
+        if (began := Beginning.kept_in(run)) is not None:
+            began.refuse_another_edition(run)
 
 
 def is_done(folder: Path, cell: Cell) -> bool:
