@@ -41,6 +41,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "table2": {"methods": ["acpl"], "fractions": [0.2]},
     "table3": {"methods": ["acpl"], "data": "phantom-lesions", "seeds": 2},
     "beside": {"methods": ["acpl"], "data": "phantom-lesions", "group_answers": 0.5},
+    "calibration": {"methods": ["acpl"], "fractions": [0.2, 0.3], "seeds": 2},
     "figure-k": {"ks": [2, 5]},
     "figure-balance": {"seeds": 2},
 }

@@ -21,10 +21,12 @@ def said(seed: int, help_by: float) -> np.ndarray:
     return np.clip(np.random.default_rng(seed).random((IMAGES, 2)) + help_by * TRUTH, 0, 1)
 
 
-def keep_run(folder: Path, score: np.ndarray, checksum: str, order: np.ndarray | None = None) -> None:
+def keep_run(
+    folder: Path, score: np.ndarray, checksum: str, order: np.ndarray | None = None, truth: np.ndarray = TRUTH
+) -> None:
     """A kept run's files, its images in any order."""
     folder.mkdir(parents=True)
-    kinds = {"truth": TRUTH, "probability": score, "decision": (score > 0.5).astype(int)}
+    kinds = {"truth": truth, "probability": score, "decision": (score > 0.5).astype(int)}
     columns = [f"{kind}.{name}" for kind in kinds for name in "ab"]
     rows = [
         ",".join([str(n), f"{n:03d}.png", f"p{n // 2}", *(str(v) for values in kinds.values() for v in values[n])])

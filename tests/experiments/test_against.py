@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from tests.experiments.kept_runs import SEEDS, gathered, keep_run, said
 
 from acpl.errors import UserError
 from acpl.experiments.reproduce.against import AGAINST_FOR, tables_named, with_others
-from acpl.experiments.reproduce.entries import Lead
+from acpl.experiments.reproduce.entries import Lead, judge_calibration
 from acpl.experiments.reproduce.gathered import Gathered
 from acpl.experiments.reproduce.keeping import NOT_RUN
-from acpl.experiments.reproduce.scores import ALL_SHARES, CEILING, FLOOR, TOGETHER, methods_table
+from acpl.experiments.reproduce.scores import ALL_SHARES, CEILING, FLOOR, TOGETHER, calibration_table, methods_table
 from acpl.report.paper_tables import against_sheets
 
 ROWS = {FLOOR: ["x"] * SEEDS, "same": ["x"] * SEEDS, "acpl": ["x"] * SEEDS, CEILING: ["z"] * SEEDS}
@@ -66,6 +67,19 @@ def test_the_other_way_round_it_is_the_same_with_the_other_sign(tmp_path: Path) 
     for place, lead in there.items():
         assert lead.difference == pytest.approx(-back[place].difference)
         assert lead.difference_low == pytest.approx(-back[place].difference_high)
+
+
+def test_of_an_error_ahead_is_how_much_less_there_is(tmp_path: Path) -> None:
+    plain, helped = tmp_path / "plain" / "calibration", tmp_path / "helped" / "calibration"
+    before = gathered(plain / "runs", ROWS)
+    after = replace(gathered(helped / "runs", ROWS, more=0.3), judge=judge_calibration)
+    made = with_others(calibration_table(after, reference=FLOOR), after, [stored(plain, before, name="calibration")])
+    means = {one.row: one.mean or 0 for one in made.entries}
+    was = calibration_table(replace(before, judge=judge_calibration), reference=FLOOR)
+    assert {one.of for one in made.against} == {FLOOR, "acpl", CEILING}
+    for one in made.against:
+        (there,) = (entry.mean or 0 for entry in was.entries if entry.row == one.of)
+        assert one.difference == pytest.approx(there - means[one.of])
 
 
 def test_seeds_that_one_of_the_tables_lacks_are_left_out(tmp_path: Path) -> None:

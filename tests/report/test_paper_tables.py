@@ -53,6 +53,13 @@ def test_a_difference_has_its_interval_for_other_trainings_beside_it() -> None:
     assert surer.rows[1][4] == "[-2.00, -1.00] below"
 
 
+def test_of_an_error_the_least_is_the_best() -> None:
+    errors = [{**entry, "measure": "calibration_error"} for entry in ENTRIES]
+    (sheet,) = sheets(errors, reference="supervised", beside=["all labels"])
+    assert sheet.headings[1] == "calibration error, 2 %"
+    assert sheet.strong == {(0, 1)}
+
+
 def test_a_mean_over_fewer_seeds_says_so_and_is_not_the_best() -> None:
     fewer = one("ups", 0.9, seeds=2, failed=["seed 2: not run yet"])
     (sheet,) = sheets([*ENTRIES, fewer], reference="supervised", beside=["all labels"])

@@ -13,6 +13,8 @@ MEASURES = {
     "sensitivity": "sensitivity",
     "f1": "F1",
     "together": "AUC, seeds together",
+    "calibration_error": "calibration error",
+    "top_label_calibration_error": "… of the class called",
     "stages": "stages",
     "pseudo_labelled": "of the pool pseudo-labelled",
     "size": "size",
@@ -21,6 +23,8 @@ MEASURES = {
 """Measures and their headings."""
 COMPETING = ("auroc", "sensitivity", "f1", "together")
 """Measures of which the greatest is the best."""
+ERRORS = ("calibration_error", "top_label_calibration_error")
+"""Measures of which the least is the best."""
 COUNTS = ("stages", "size")
 """Measures that are shown as they are; all others are shares, shown × 100."""
 
@@ -211,7 +215,7 @@ def _number(value: float, measure: str) -> str:
 
 
 def _best(rows: Sequence[str], pairs: Pairs, found: Found, beside: Sequence[str]) -> set[tuple[int, int]]:
-    """(row, pair) of the greatest mean of each column, where rows compete; a mean over fewer seeds does not."""
+    """(row, pair) of the best mean of each column, where rows compete; a mean over fewer seeds does not."""
     best = set()
     for number, (column, measure) in enumerate(pairs):
         means = {
@@ -222,6 +226,7 @@ def _best(rows: Sequence[str], pairs: Pairs, found: Found, beside: Sequence[str]
             and entry["mean"] is not None
             and not entry["failed"]
         }
-        if measure in COMPETING and len(means) > 1:
-            best.add((max(means, key=lambda place: means[place]), number))
+        if measure in (*COMPETING, *ERRORS) and len(means) > 1:
+            first = min if measure in ERRORS else max
+            best.add((first(means, key=lambda place: means[place]), number))
     return best

@@ -10,14 +10,14 @@ import numpy as np
 
 from acpl.errors import UserError
 from acpl.experiments.cells import Cell
-from acpl.experiments.reproduce.entries import MEASURES, Lead, Seeds, lead, same_images
+from acpl.experiments.reproduce.entries import ERRORS, MEASURES, Lead, Seeds, lead, same_images
 from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import NOT_RUN, is_kept, short
 from acpl.experiments.reproduce.plan import Arm, Planned
 from acpl.experiments.reproduce.renewing import MADE
 from acpl.experiments.reproduce.scores import ALL_SHARES, TOGETHER, every_figure
 
-AGAINST_FOR = ("table1", "table3", "table4", "table5", "supplement1", "figure-k", "departures", "beyond")
+AGAINST_FOR = ("table1", "table3", "table4", "table5", "supplement1", "figure-k", "departures", "calibration", "beyond")
 """Tables whose rows are ways to train, judged on the test part."""
 _NOTE = (
     "Against another table: each row's figure less the same row's there, paired by images and seeds. Where both have "
@@ -66,7 +66,7 @@ def _ahead(made: Made, gathered: Gathered, table: Path) -> list[Lead]:
     if gathered.judged and other.judged:
         same_images({"this table": next(iter(gathered.judged.values())), name: next(iter(other.judged.values()))})
     shown = {one.measure for one in made.entries}
-    measures = tuple(measure for measure in MEASURES if measure in shown)
+    measures = tuple(measure for measure in (*MEASURES, *ERRORS) if measure in shown)
     theirs = every_figure(other, measures)
     found = [
         lead(row, name, column, measure, figures, there)
@@ -102,4 +102,4 @@ def _stored(table: Path, like: Gathered) -> Gathered:
         if not is_kept(table / "runs" / cell.name):
             failed[cell.name] = str(run.get("failed", NOT_RUN))
     request = replace(like.request, seeds=int(known["seeds"]))
-    return Gathered(request, like.ground, planned, table / "runs", failed, like.resamples)
+    return Gathered(request, like.ground, planned, table / "runs", failed, like.resamples, like.judge)

@@ -12,6 +12,8 @@ import pandas as pd
 from acpl.errors import UserError
 from acpl.evaluation import (
     Resampled,
+    arg_max_figures,
+    calibration_figures,
     decision_figures,
     defined_mean,
     mean_over_trainings,
@@ -23,6 +25,8 @@ from acpl.evaluation.means import ratio
 
 Floats = npt.NDArray[np.float64]
 MEASURES = ("auroc", "sensitivity", "f1")
+ERRORS = ("calibration_error", "top_label_calibration_error")
+"""Measures of which the least is the best; the second where classes exclude each other."""
 Seeds = Mapping[int, Resampled]
 """A figure of each seed that finished, on the same images and resamples."""
 
@@ -56,7 +60,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Lead:
-    """How far one row's figure is ahead of another's, over the seeds that both have. Intervals are 95 %."""
+    """How far one row's figure is ahead of another's, over the seeds that both have. Intervals are 95 %.
+
+    Of an error it is how much less the row has.
+    """
 
     of: str
     over: str
@@ -84,7 +91,18 @@ def judge(predictions: Path, resamples: int) -> Judged:
     """All measures of a run from its predictions alone."""
     said = Said.read(predictions)
     figures = figures_of(said, said.values("probability"), said.values("decision"), resamples)
-    return Judged(tuple(map(str, said.table.index)), said.classes, figures)
+    return Judged(said.images, said.classes, figures)
+
+
+def judge_calibration(predictions: Path, resamples: int) -> Judged:
+    """How far a run's probabilities are off, from its predictions alone."""
+    said = Said.read(predictions)
+    truth, score = said.values("truth"), said.values("probability")
+    statistic = calibration_figures(truth, score)
+    if said.exclusive:
+        statistic = together(statistic, arg_max_figures(truth, score))
+    found = resample(statistic, len(truth), said.groups, resamples=resamples)
+    return Judged(said.images, said.classes, {name: found[name] for name in ERRORS if name in found})
 
 
 def figures_of(said: "Said", score: Floats, called: Floats, resamples: int) -> dict[str, Resampled]:
@@ -117,9 +135,19 @@ class Said(NamedTuple):
         return cls(table, tuple(name.removeprefix("truth.") for name in table.columns if name.startswith("truth.")))
 
     @property
+    def images(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(map(str, self.table.index))
+
+    @property
     def groups(self) -> npt.NDArray[np.object_]:
         """Each image's patient or lesion."""
         return self.table["group"].to_numpy(dtype=object)
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether every image has exactly one class."""
+        return bool((self.values("truth").sum(axis=1) == 1).all())
 
     def values(self, kind: str) -> Floats:
         """(images, classes)."""
@@ -159,10 +187,11 @@ def entry(
         figures = {seed: figure for seed, figure in figures.items() if seed not in undefined}
     if not figures:
         return Entry(row, column, measure, None, paper=paper, failed=list(failed))
-    whole = _over(figures).interval()
+    mean = _over(figures)
+    whole = mean.error_interval() if measure in ERRORS else mean.interval()
     points = [float(defined_mean(figure.point)) for figure in figures.values()]
     difference = _difference(figures, reference)
-    share = _share(figures, floor, ceiling)
+    share = _share(figures, floor, ceiling) if measure not in ERRORS else (None, None, None)
     return Entry(
         row,
         column,
@@ -193,7 +222,8 @@ def lead(of: str, over: str, column: str, measure: str, figures: Seeds, others: 
         if not any(np.isnan(defined_mean(side[seed].point)) for side in (figures, others))
     }
     own, other = ({seed: pair[side] for seed, pair in both.items()} for side in (0, 1))
-    point, low, high, wider_low, wider_high = _difference(own, other)
+    better, worse = (other, own) if measure in ERRORS else (own, other)
+    point, low, high, wider_low, wider_high = _difference(better, worse)
     if point is None or low is None or high is None:
         return None
     return Lead(of, over, column, measure, point, low, high, wider_low, wider_high, len(both))

@@ -22,6 +22,8 @@ class Gathered:
     kept: Path
     failed: dict[str, str]
     resamples: int
+    judge: Callable[[Path, int], Judged] = judge
+    """A finished cell's figures, from its predictions and the number of resamples."""
 
     def folder(self, one: Planned) -> Path:
         """A cell's small files."""
@@ -70,7 +72,7 @@ class Gathered:
         """Every finished cell, from its predictions; all on the same images."""
         names = dict.fromkeys(one.cell.name for one in self.planned)
         done = [name for name in names if name not in self.failed and is_kept(self.kept / name)]
-        found = {name: judge(self.kept / name / PREDICTIONS, self.resamples) for name in done}
+        found = {name: self.judge(self.kept / name / PREDICTIONS, self.resamples) for name in done}
         same_images(found)
         return found
 
@@ -110,3 +112,5 @@ class Study:
     """What the paper fixes for this table; what is asked for wins."""
     prepare: Callable[[Planned, Path], None] = lambda planned, run: None
     """What is done with a finished run's folder before its small files are kept."""
+    judge: Callable[[Path, int], Judged] = judge
+    """What is asked of a run's predictions."""

@@ -121,8 +121,7 @@ def _rule(one: Planned, said: Said) -> Literal["argmax"] | list[float] | None:
     config = resolve(**one.cell.settings)
     if isinstance(config.threshold, float):
         return [config.threshold] * len(said.classes)
-    exclusive = bool((said.values("truth").sum(axis=1) == 1).all())
-    return "argmax" if exclusive and config.threshold in (None, "argmax") else None
+    return "argmax" if said.exclusive and config.threshold in (None, "argmax") else None
 
 
 def _notes(asked: Config) -> list[str]:

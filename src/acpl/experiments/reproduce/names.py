@@ -14,6 +14,7 @@ NAMES = {
     "departures": "each departure of the published code alone, and what choosing on the test part is worth",
     "trust": "how well model, neighbours and both rank unlabelled images of low, medium and high information",
     "beside": "each method's answers with what is known beside the image: the patient's data, the group's images",
+    "calibration": "how far each method's probabilities are off, with the ceiling",
     "beyond": "what goes beyond the paper: each setting of acpl-plus alone, against acpl",
 }
-"""What ``acpl reproduce`` can make, with a line each; the last three are not in the paper."""
+"""What ``acpl reproduce`` can make, with a line each; the last four are not in the paper."""

@@ -35,7 +35,7 @@ from acpl.experiments.tuning import Choice, refuse_without_validation
 from acpl.report.paper_tables import against_sheets, as_csv, as_latex, as_markdown, lead_sheets, sheets
 from acpl.settings import unknown
 
-METHODS_FOR = ("table1", "table2", "table3")
+METHODS_FOR = ("table1", "table2", "table3", "beside", "calibration")
 AHEAD, AGAINST = "ahead.csv", "against.csv"
 # Where things lay and how it was computed: nobody else's affair.
 _PLACES = ("data", "images", *MAY_CHANGE)
@@ -97,7 +97,7 @@ def reproduce(
         _tell(planned, kept, Path(work), say)
         return target
     failed = run_and_keep(planned, kept, Path(work), prepare=study.prepare, jobs=jobs, say=say, run=run)
-    gathered = Gathered(request, ground, planned, kept, failed, resamples)
+    gathered = Gathered(request, ground, planned, kept, failed, resamples, study.judge)
     made = with_others(study.make(gathered), gathered, others)
     _write(target, study, gathered, replace(made, notes=[*made.notes, *sentences(chosen)]))
     return target

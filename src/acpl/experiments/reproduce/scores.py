@@ -1,12 +1,14 @@
 """Tables of test figures: a row an arm, a column a share of labels; or a row a class."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from acpl.evaluation import Resampled
+from acpl.evaluation.calibration import BINS
 from acpl.experiments.reproduce import paper
-from acpl.experiments.reproduce.entries import Entry, Lead, Seeds, entry, lead, mean_of, of_class
+from acpl.experiments.reproduce.entries import ERRORS, Entry, Lead, Seeds, entry, lead, mean_of, of_class
 from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import events, split_counts
 
@@ -19,13 +21,19 @@ OURS = ("acpl", "acpl-plus")
 
 Figures = Mapping[tuple[str, str, str], Seeds]
 """A figure of every seed by row, column and measure."""
+_ERRORS_MEAN = (
+    f"Calibration error: each class's images in {BINS} bins by its probability, the mean over images of how far their "
+    "bin's mean probability is from the share that has the class, then over classes; of the class called, where "
+    "classes exclude each other, the same of the greatest probability. Less is better; to be ahead is to have less. "
+    "Its own interval is the percentiles' mirrored at it, for resampling can only inflate it."
+)
 
 
 def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ...] = ("auroc",)) -> Made:
     """The score table; means over the shares of labels; what all seeds of an arm say together, where they had the same
     labels; and how far our own methods are ahead of each of the others."""
     made = score_table(gathered, reference=reference, measures=measures)
-    shares, joined = _over_shares(gathered, measures), _joined(gathered)
+    shares, joined = _over_shares(gathered, measures), _joined(gathered, measures)
     # Nobody's joined figure is shown where there is none of the reference's to compare it with.
     joined = {place: figures for place, figures in joined.items() if (reference, *place[1:]) in joined}
     every_seed = _entries(shares, reference, seeds=gathered.request.seeds)
@@ -45,9 +53,17 @@ def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ..
     return Made(entries, notes, leads=leads)
 
 
+def calibration_table(gathered: Gathered, *, reference: str) -> Made:
+    """How far every arm's probabilities are off, as ``methods_table`` says how well they rank."""
+    known = [set(one.figures) for one in gathered.judged.values()]
+    measures = tuple(error for error in ERRORS if all(error in figures for figures in known))
+    made = methods_table(gathered, reference=reference, measures=measures)
+    return replace(made, notes=[*made.notes, _ERRORS_MEAN])
+
+
 def every_figure(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
     """At each share of labels, in the mean over them, and of all seeds together: what there is."""
-    return {**_single(gathered, measures), **_over_shares(gathered, measures), **_joined(gathered)}
+    return {**_single(gathered, measures), **_over_shares(gathered, measures), **_joined(gathered, measures)}
 
 
 def _single(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
@@ -73,8 +89,10 @@ def _over_shares(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
     return {(row, ALL_SHARES, measure): of(row, measure) for measure in measures for row in rows}
 
 
-def _joined(gathered: Gathered) -> Figures:
-    """What all seeds of an arm say together."""
+def _joined(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
+    """What all seeds of an arm say together, where it is asked how well they rank."""
+    if "auroc" not in measures:
+        return {}
     return {(row, column, TOGETHER): {0: figure} for (row, column), figure in gathered.together.items()}
 
 
@@ -125,7 +143,7 @@ def score_table(gathered: Gathered, *, reference: str, measures: tuple[str, ...]
         for measure in measures
     ]
     notes = steps_notes(gathered)
-    if CEILING in rows:
+    if CEILING in rows and not set(measures) <= set(ERRORS):
         notes.append(
             f"Floor: {FLOOR}. Ceiling: '{CEILING}', supervised training with every training label and as many gradient "
             "steps. No share is given where the ceiling's interval is not above the floor."

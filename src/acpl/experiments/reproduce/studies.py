@@ -8,11 +8,20 @@ from typing import Any
 from acpl import algorithms
 from acpl.config import Config
 from acpl.errors import UserError
+from acpl.experiments.reproduce.entries import judge_calibration
 from acpl.experiments.reproduce.gathered import Study
 from acpl.experiments.reproduce.known_beside import ALONE, answering_alone, beside_table, ways_of
 from acpl.experiments.reproduce.plan import SCHEDULE, Arm, Ground, Planned, Request
 from acpl.experiments.reproduce.pool_figures import balance_figure, examples_figure, k_figure, size_figure
-from acpl.experiments.reproduce.scores import CEILING, FLOOR, class_table, methods_table, score_table, sets_table
+from acpl.experiments.reproduce.scores import (
+    CEILING,
+    FLOOR,
+    calibration_table,
+    class_table,
+    methods_table,
+    score_table,
+    sets_table,
+)
 from acpl.experiments.reproduce.selection import SNAPSHOTS, departures_table, judge_snapshots
 from acpl.experiments.reproduce.trust import POOL, trust_table
 from acpl.task import Task
@@ -255,6 +264,16 @@ STUDIES = {
             reference=ALONE,
             beside=(CEILING,),
             methods=_ALL,
+        ),
+        Study(
+            "calibration",
+            LESIONS,
+            (0.2,),
+            methods_and_ceiling,
+            partial(calibration_table, reference=FLOOR),
+            beside=(CEILING,),
+            methods=_ALL,
+            judge=judge_calibration,
         ),
         Study("beyond", LESIONS, (0.2,), beyond, partial(score_table, reference="acpl"), reference="acpl"),
     )
