@@ -204,6 +204,9 @@ class Config(Section):
     threshold: Annotated[ThresholdRule | None, BeforeValidator(_none)] = _group("Judging", default=None)
     """When a class is called: argmax (multi-class default), validation (multi-label default: the probability with the
     best sensitivity + specificity there, class by class), or from a fixed probability on, such as 0.18."""
+    calibrate: bool = _group("Judging", default=False)
+    """Divide the finished model's logits by one temperature, fitted on the validation part, so that probabilities mean
+    more nearly what they say."""
     group_answers: float = _group("Judging", default=0.0, ge=0, le=1)
     """Share of an answer that is the mean over the images of the same patient or lesion, in validation and judging; 1
     where they all show the same thing."""

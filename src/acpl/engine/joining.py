@@ -56,7 +56,7 @@ def join_runs(paths: Sequence[Path], out: Path, *, device: str = "auto", progres
         for number, folder in enumerate(folders)
         for name, value in folder.read_weights(FINAL).items()
     }
-    card = replace(cards[0], networks=len(folders), thresholds=None, snapshot_thresholds={})
+    card = replace(cards[0], networks=len(folders), thresholds=None, snapshot_thresholds={}, temperature=1.0)
     fingerprint = checksum(split["id"].to_numpy(), split["role"].to_numpy(dtype=object))
     config = first.config().model_copy(update={"split_checksum": fingerprint})
     chosen = Device.choose(device, config.precision)

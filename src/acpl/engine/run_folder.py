@@ -58,6 +58,8 @@ class ModelCard:
     """What the patient's data say of each class, which is added to what the image says; None: nothing is."""
     group_answers: float = 0.0
     """Share of an answer that is the mean over the images of the same patient or lesion."""
+    temperature: float = 1.0
+    """What the weights' logits were divided by when training was over; the weights have it in them."""
 
     def decision_rule(self, snapshot: str | None = None) -> Literal["argmax"] | list[float]:
         """What ``decide`` takes: ``argmax``, or a threshold a class; a snapshot's own where it has one."""

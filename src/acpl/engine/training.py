@@ -36,6 +36,7 @@ from acpl.engine.roles import draw_split
 from acpl.engine.run_folder import ElsewhereFolder, ModelCard, RunFolder
 from acpl.engine.step import Workbench
 from acpl.engine.stopping import Stop, Stopped, stopped_at_once
+from acpl.engine.temperature import refuse_no_validation, soften_by_validation
 from acpl.engine.thresholds import EVEN, set_on_validation, threshold_rule
 from acpl.engine.trouble import is_out_of_memory, labels_that_teach_little, neighbours_that_say_little
 from acpl.errors import UserError
@@ -193,6 +194,7 @@ def _train(
     pools = _pools(manifest, split)
     validation = (split["role"] == "validation").to_numpy() & dataset.manifest.known
     rule = threshold_rule(config.threshold, manifest.task, int(validation.sum()))
+    refuse_no_validation(config.calibrate, int(validation.sum()))
 
     expected = expected_statistics(config.backbone, config.weights, dataset.images.channels)
     mean, std = expected if expected is not None else dataset.images.statistics()
@@ -306,6 +308,10 @@ def _train(
         monitor.say(sentence)
     for sentence in folder.put_aside_broken_weights():
         monitor.say(f"put aside: {sentence}")
+    if config.calibrate:
+        temperature = soften_by_validation(kept, lambda: trainer.on_validation(kept), manifest.task)
+        monitor.say(f"temperature {temperature:.2f}, fitted on validation: the model's logits are divided by it")
+        card = replace(card, temperature=temperature)
     card = _with_thresholds(card, trainer, kept)
     if processes.rank > 0:
         return

@@ -48,6 +48,7 @@ from acpl.evaluation.ranking import (
     weighted_ranking,
 )
 from acpl.evaluation.significance import least_p, two_sided_p
+from acpl.evaluation.temperature import fit_temperature
 from acpl.evaluation.thresholds import youden_thresholds
 from acpl.evaluation.trainings import OverTrainings, mean_over_trainings, over_trainings
 
@@ -77,6 +78,7 @@ __all__ = [
     "decision_rows",
     "defined_mean",
     "f1",
+    "fit_temperature",
     "least_p",
     "mean_over_trainings",
     "needed_kinds",

@@ -203,7 +203,8 @@ def _calibration(run: RunData) -> list[Note]:
     words = f"Probabilities are off by {100 * figure['mean']:.1f} percentage points on average"
     if figure["mean"] <= CALIBRATED:
         return [Note("good", f"{words}.")]
-    return [Note("care", f"{words}: do not read them as risks.")]
+    cure = "" if run.config.get("calibrate") else "; --calibrate when training fits them to the validation part"
+    return [Note("care", f"{words}: do not read them as risks{cure}.")]
 
 
 def _subgroups(run: RunData) -> list[Note]:

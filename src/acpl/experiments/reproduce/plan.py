@@ -25,7 +25,7 @@ EVERYBODY = "all"
 _NOT_COUNTED = (*MAY_CHANGE, "skip_bad")
 # Fields that came after the first results: with these values they change nothing, and those runs are still found.
 _AS_BEFORE: dict[str, Any] = {
-    **{"looks": "one", "crop_size": None, "cutmix": 0.0, "phantom_errors": 0.0},
+    **{"looks": "one", "crop_size": None, "cutmix": 0.0, "phantom_errors": 0.0, "calibrate": False},
     **{"clinical": [], "group_labels": None, "group_answers": 0.0},
     **{"clinical_in": "everything", "group_pseudo_labels": 0.0},
 }
