@@ -17,10 +17,13 @@ import acpl
 from acpl.data.sources.phantoms import PhantomSource
 from acpl.engine.monitor import Quiet
 from acpl.engine.run_folder import RunFolder
+from acpl.engine.temperature import soften_by_validation
 from acpl.errors import UserError
 from acpl.evaluation import fit_temperature
+from acpl.models import Classifier
 from acpl.report.first_screen import notes
 from acpl.report.run_data import read_run
+from acpl.task import Task
 
 DATA = ("phantom-chest", "phantom-lesions")
 
@@ -107,6 +110,21 @@ def test_without_validation_it_is_refused_and_leaves_nothing(tmp_path: Path, mon
     with pytest.raises(UserError, match="calibrate needs a validation part with labels"):
         acpl.train(out=tmp_path / "run", **TINY, calibrate=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_answers_that_are_worse_than_none_are_softened_as_far_as_it_goes_and_no_further() -> None:
+    network = Classifier(torch.nn.Identity(), 2, 2)
+    images = torch.eye(2)[[0, 1] * 20]
+    wrong = images.flip(1).double().numpy()
+    with torch.no_grad():
+        network.head.weight.copy_(3 * torch.eye(2))
+        network.head.bias.zero_()
+
+    def answers() -> tuple[np.ndarray, np.ndarray]:
+        return wrong, torch.softmax(network(images).logits, dim=1).double().detach().numpy()
+
+    assert soften_by_validation(network, answers, Task.MULTI_CLASS) == pytest.approx(50)
+    torch.testing.assert_close(network.head.weight.detach(), 3 * torch.eye(2) / 50)
 
 
 def test_a_page_that_says_probabilities_are_off_says_what_may_mend_it(chest_run: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from acpl.errors import UserError
 from acpl.evaluation import fit_temperature
 from acpl.evaluation.checks import Floats
+from acpl.evaluation.temperature import LEAST, MOST
 from acpl.models import Classifier
 from acpl.task import Task
 
@@ -28,8 +29,9 @@ def soften_by_validation(network: Classifier, answers: Callable[[], tuple[Floats
     for _ in range(_FITTINGS):
         truth, score = answers()
         more = fit_temperature(truth, score, exclusive=task is Task.MULTI_CLASS)
-        network.soften(more)
-        temperature *= more
-        if abs(more - 1) < _FITTED:
+        whole = min(max(temperature * more, LEAST), MOST)
+        network.soften(whole / temperature)
+        done, temperature = abs(whole / temperature - 1) < _FITTED, whole
+        if done:
             break
     return temperature

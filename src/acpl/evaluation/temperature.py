@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from acpl.evaluation.checks import Bools, Floats, one_hot, probabilities, truth_and_score
 
-_LEAST, _MOST = 0.02, 50.0
+LEAST, MOST = 0.02, 50.0
 _HALVINGS = 60
 # As far as float32 tells probabilities apart: beyond, how sure an answer is was lost in rounding.
 _SUREST = (float(np.finfo(np.float32).tiny), 1 - float(np.finfo(np.float32).eps) / 2)
@@ -35,7 +35,7 @@ def fit_temperature(truth: ArrayLike, score: ArrayLike, *, exclusive: bool) -> f
     targets = _doubted(labels, exclusive=exclusive)
     if not (logits - (logits[:, :1] if exclusive else 0)).any():
         return 1.0
-    low, high = 1 / _MOST, 1 / _LEAST
+    low, high = 1 / MOST, 1 / LEAST
     for _ in range(_HALVINGS):  # the loss is convex in 1 / T
         middle = float(np.sqrt(low * high))
         if _slope(middle, logits, targets, exclusive=exclusive) < 0:
