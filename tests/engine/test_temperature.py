@@ -102,6 +102,7 @@ def test_a_joined_model_answers_with_the_mean_of_softened_ones(pair: tuple[Path,
     other = acpl.train(out=tmp_path / "other", data=data, **{**TINY, "learning_rate": 0.01}, calibrate=True)
     both = acpl.join([pair[1], other], out=tmp_path / "both", device="cpu")
     np.testing.assert_allclose(judged(both)[1], (judged(pair[1])[1] + judged(other)[1]) / 2, atol=1e-6)
+    assert RunFolder.open(both).card().temperature == 1  # each network has its own
 
 
 def test_without_validation_it_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +126,28 @@ def test_answers_that_are_worse_than_none_are_softened_as_far_as_it_goes_and_no_
 
     assert soften_by_validation(network, answers, Task.MULTI_CLASS) == pytest.approx(50)
     torch.testing.assert_close(network.head.weight.detach(), 3 * torch.eye(2) / 50)
+
+
+def test_it_is_fitted_again_where_the_answers_do_not_follow_it() -> None:
+    """Two looks that contradict each other: their mean is no softened mean."""
+    draw = torch.Generator().manual_seed(0)
+    one, other = 4 * torch.randn(400, 2, generator=draw), 4 * torch.randn(400, 2, generator=draw)
+    network = Classifier(torch.nn.Identity(), 2, 2)
+    with torch.no_grad():
+        network.head.weight.copy_(torch.eye(2))
+        network.head.bias.zero_()
+    truth = torch.eye(2)[(one + other).argmax(dim=1)].double().numpy()
+    asked = []
+
+    def answers() -> tuple[np.ndarray, np.ndarray]:
+        looks = [torch.softmax(network(side).logits, dim=1).double().detach() for side in (one, other)]
+        asked.append((looks[0] + looks[1]).div(2).numpy())
+        return truth, asked[-1]
+
+    temperature = soften_by_validation(network, answers, Task.MULTI_CLASS)
+    first = fit_temperature(truth, asked[0], exclusive=True)
+    assert abs(temperature / first - 1) > 0.05
+    assert fit_temperature(*answers(), exclusive=True) == pytest.approx(1, abs=0.02)
 
 
 def test_a_page_that_says_probabilities_are_off_says_what_may_mend_it(chest_run: Path) -> None:

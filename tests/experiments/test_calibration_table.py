@@ -75,6 +75,14 @@ def test_less_is_better_and_ahead_is_how_much_less(tmp_path: Path) -> None:
     assert lead.wider_low is not None
 
 
+@pytest.mark.parametrize("rows", [(FLOOR, "acpl", CEILING), (CEILING, "acpl", FLOOR)])
+def test_it_has_no_share_of_a_gap_whichever_is_further_off(rows: tuple[str, ...], tmp_path: Path) -> None:
+    made = make(asked(tmp_path, *rows))
+    means = {one.row: one.mean or 0 for one in made.entries}
+    assert means[FLOOR] != means[CEILING]
+    assert {one.share for one in made.entries} == {None}
+
+
 def test_over_several_shares_it_has_their_mean_and_says_what_it_is(tmp_path: Path) -> None:
     made = make(asked(tmp_path, FLOOR, "acpl", CEILING, shares=(0.02, 0.2)))
     columns = {(one.row, one.column): one.mean for one in made.entries}
