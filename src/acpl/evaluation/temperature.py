@@ -6,6 +6,7 @@ from numpy.typing import ArrayLike
 from acpl.evaluation.checks import Bools, Floats, one_hot, probabilities, truth_and_score
 
 LEAST, MOST = 0.02, 50.0
+"""The sharpest and the softest."""
 _HALVINGS = 60
 # As far as float32 tells probabilities apart: beyond, how sure an answer is was lost in rounding.
 _SUREST = (float(np.finfo(np.float32).tiny), 1 - float(np.finfo(np.float32).eps) / 2)
