@@ -12,15 +12,20 @@ import torch
 from safetensors.torch import load_file
 from scipy.special import expit, logit, softmax
 from tests.conftest import TINY
+from tests.engine.tape import Tape
 
 import acpl
 from acpl.data.sources.phantoms import PhantomSource
+from acpl.data.store import ImageStore
+from acpl.engine import inference
+from acpl.engine.device import Device
+from acpl.engine.inference import Inference
 from acpl.engine.monitor import Quiet
 from acpl.engine.run_folder import RunFolder
 from acpl.engine.temperature import soften_by_validation
 from acpl.errors import UserError
 from acpl.evaluation import fit_temperature
-from acpl.models import Classifier
+from acpl.models import Classifier, build_classifier
 from acpl.report.first_screen import notes
 from acpl.report.run_data import read_run
 from acpl.task import Task
@@ -95,6 +100,24 @@ def test_with_several_looks_or_a_groups_images_no_temperature_would_make_the_ans
     assert fit_temperature(truth, said, exclusive=False) == pytest.approx(1, abs=0.02)
     temperature = RunFolder.open(run).card().temperature
     assert f"temperature {temperature:.2f}, fitted on validation: the model's logits are divided by it" in listens.said
+
+
+def test_a_recorded_look_sees_the_softened_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/gpu has its twin: what was recorded before must read the weights as they are now."""
+    monkeypatch.setattr(inference, "BATCH", 4)
+    torch.manual_seed(0)
+    network = build_classifier("small", channels=1, classes=3)
+    images = torch.randint(0, 256, (24, 1, 32, 32), dtype=torch.uint8)
+    store, tape = ImageStore(torch.arange(24), images), Tape()
+    one = torch.full((1,), 0.5)
+    how: dict[str, Any] = {"task": Task.MULTI_CLASS, "mean": one, "std": one, "device": Device.choose("cpu", "32")}
+    sight = Inference(network, store, recording=tape, **how)
+    before = sight(store.ids).probabilities
+    assert tape.operations
+    network.soften(0.1)
+    after = sight(store.ids).probabilities
+    torch.testing.assert_close(after, torch.softmax(before.log() / 0.1, dim=1), rtol=1e-3, atol=1e-5)
+    assert (after - before).abs().max() > 0.01
 
 
 def test_a_joined_model_answers_with_the_mean_of_softened_ones(pair: tuple[Path, Path], tmp_path: Path) -> None:

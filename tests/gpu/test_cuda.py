@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -23,6 +24,7 @@ from acpl.engine.device import Device
 from acpl.engine.inference import BATCH, Inference
 from acpl.engine.recording import CudaRecording, Repeated
 from acpl.engine.stopping import Stopped
+from acpl.evaluation import fit_temperature
 from acpl.models import build_classifier
 from acpl.task import Task
 
@@ -148,6 +150,16 @@ def test_recorded_looks_from_all_sides_are_those_taken_as_written(precision: str
     for values, again, turned in zip(written, recorded, other, strict=True):
         assert torch.allclose(again, values, atol=near)
         assert torch.allclose(turned, values, atol=near)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_recorded_looks_see_the_head_that_a_temperature_softened(graphs: bool, tmp_path: Path) -> None:
+    given = {**settings_for("supervised"), "calibrate": True, "cuda_graphs": graphs}
+    run = acpl.train(out=tmp_path / "run", data="phantom-lesions", **given)
+    acpl.evaluate(run, part="validation", resamples=5, device="cuda")
+    table = pd.read_csv(run / "predictions-validation.csv")
+    truth, said = (table[[name for name in table if name.startswith(kind)]] for kind in ("truth.", "probability."))
+    assert fit_temperature(truth, said, exclusive=True) == pytest.approx(1, abs=0.01)
 
 
 TIGHT: dict[str, Any] = {
