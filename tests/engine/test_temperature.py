@@ -184,3 +184,11 @@ def test_a_page_that_says_probabilities_are_off_says_what_may_mend_it(chest_run:
     words = "Probabilities are off by 20.0 percentage points on average: do not read them as risks"
     assert f"{words}; --calibrate when training fits them to the validation part." in plain
     assert f"{words}." in calibrated
+    assert run.card is not None
+    softened = replace(
+        run, card={**run.card, "temperature": 1.5}, evaluation={**off, "calibration_error": {"mean": 0.01}}
+    )
+    assert (
+        "Probabilities are off by 1.0 percentage points on average, with a temperature of 1.50 that was fitted to the "
+        "validation part."
+    ) in [note.text for note in notes(softened)]

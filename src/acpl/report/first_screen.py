@@ -201,6 +201,8 @@ def _calibration(run: RunData) -> list[Note]:
     if not figure or figure["mean"] is None:
         return []
     words = f"Probabilities are off by {100 * figure['mean']:.1f} percentage points on average"
+    if (temperature := (run.card or {}).get("temperature", 1.0)) != 1:
+        words += f", with a temperature of {temperature:.2f} that was fitted to the validation part"
     if figure["mean"] <= CALIBRATED:
         return [Note("good", f"{words}.")]
     cure = "" if run.config.get("calibrate") else "; --calibrate when training fits them to the validation part"
