@@ -9,8 +9,8 @@ import pytest
 from sklearn.calibration import calibration_curve
 from tests.experiments.kept_runs import IMAGES, SEEDS, TRUTH, gathered, keep_run, said
 
-from acpl.evaluation.calibration import BINS
-from acpl.experiments.reproduce.entries import ERRORS, Lead, judge_calibration
+from acpl.evaluation.calibration import BINS, ERRORS
+from acpl.experiments.reproduce.entries import Lead, judge_calibration
 from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import NOT_RUN, PREDICTIONS
 from acpl.experiments.reproduce.scores import ALL_SHARES, CEILING, FLOOR, calibration_table

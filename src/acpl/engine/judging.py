@@ -20,6 +20,7 @@ from acpl.engine.run_folder import ModelCard, RunFolder
 from acpl.engine.training import source_of
 from acpl.errors import UserError
 from acpl.evaluation import (
+    ERRORS,
     MeanInterval,
     PairedDifference,
     Resampled,
@@ -41,7 +42,6 @@ Rule = Literal["argmax"] | list[float]
 
 RANKING = ("auroc", "average_precision")
 DECISIONS = ("sensitivity", "specificity", "f1", "balanced_accuracy")
-ERRORS = ("calibration_error", "top_label_calibration_error")
 
 
 class Judged(NamedTuple):

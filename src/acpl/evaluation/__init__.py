@@ -11,6 +11,7 @@ from acpl.evaluation.bootstrap import (
     resample,
 )
 from acpl.evaluation.calibration import (
+    ERRORS,
     calibration_bins,
     calibration_error,
     top_label,
@@ -53,6 +54,7 @@ from acpl.evaluation.thresholds import youden_thresholds
 from acpl.evaluation.trainings import OverTrainings, mean_over_trainings, over_trainings
 
 __all__ = [
+    "ERRORS",
     "ClassIntervals",
     "Confusion",
     "MeanInterval",

@@ -14,6 +14,9 @@ from acpl.evaluation.means import ratio
 
 Integers = NDArray[np.int64]
 BINS = 15
+ERRORS = ("calibration_error", "top_label_calibration_error")
+"""The figures of which less is better, and which resampling can only inflate; the second where classes exclude each
+other."""
 
 
 class ClassBins(NamedTuple):

@@ -24,7 +24,7 @@ MEASURES = {
 COMPETING = ("auroc", "sensitivity", "f1", "together")
 """Measures of which the greatest is the best."""
 ERRORS = ("calibration_error", "top_label_calibration_error")
-"""Measures of which the least is the best."""
+"""Measures of which the least is the best (``acpl.evaluation.ERRORS``, which a report does not know)."""
 COUNTS = ("stages", "size")
 """Measures that are shown as they are; all others are shares, shown × 100."""
 

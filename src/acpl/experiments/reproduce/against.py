@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from acpl.errors import UserError
+from acpl.evaluation import ERRORS
 from acpl.experiments.cells import Cell
-from acpl.experiments.reproduce.entries import ERRORS, MEASURES, Lead, Seeds, lead, same_images
+from acpl.experiments.reproduce.entries import MEASURES, Lead, Seeds, lead, same_images
 from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import NOT_RUN, is_kept, short
 from acpl.experiments.reproduce.plan import Arm, Planned

@@ -11,6 +11,7 @@ import pandas as pd
 
 from acpl.errors import UserError
 from acpl.evaluation import (
+    ERRORS,
     Resampled,
     arg_max_figures,
     calibration_figures,
@@ -25,8 +26,6 @@ from acpl.evaluation.means import ratio
 
 Floats = npt.NDArray[np.float64]
 MEASURES = ("auroc", "sensitivity", "f1")
-ERRORS = ("calibration_error", "top_label_calibration_error")
-"""Measures of which the least is the best; the second where classes exclude each other."""
 Seeds = Mapping[int, Resampled]
 """A figure of each seed that finished, on the same images and resamples."""
 
