@@ -24,7 +24,7 @@ from acpl.data.sources import Dataset
 from acpl.data.sources.phantoms import PhantomSource
 from acpl.engine.judging import compare_runs
 from acpl.engine.run_folder import RunFolder
-from acpl.evaluation import calibration_error, top_label_calibration_error
+from acpl.evaluation import calibration_error, calibration_figures, resample, top_label_calibration_error
 
 
 def read(run: Path, part: str = "") -> tuple[dict, pd.DataFrame]:
@@ -273,3 +273,13 @@ def test_images_that_cannot_be_read_can_be_left_out_of_judging_alone(tmp_path: P
         acpl.evaluate(run, resamples=20)
     result = acpl.evaluate(run, resamples=20, skip_bad=True)
     assert (result["images"], result["unreadable_left_out"]) == (11, 1)
+
+
+def test_the_interval_of_a_calibration_error_is_mirrored(chest_run: Path) -> None:
+    result, table = read(chest_run)
+    statistic = calibration_figures(columns(table, "truth"), columns(table, "probability"))
+    resampled = resample(statistic, len(table), table["group"], resamples=result["resamples"])["calibration_error"]
+    expected, plain = resampled.error_interval(), resampled.interval()
+    found = result["calibration_error"]
+    assert (found["low"], found["high"]) == pytest.approx((expected.low, expected.high))
+    assert (found["low"], found["high"]) != pytest.approx((plain.low, plain.high))
