@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,3 +59,14 @@ def gathered(
                 if name not in (failed or {}):
                     keep_run(kept / name, said(seed + 10 * place, helped), checksum)
     return Gathered(Request("table3", fractions, SEEDS, ()), GROUND, planned, kept, failed or {}, 50)
+
+
+def stored(table: Path, runs: Gathered, **more: Any) -> Path:
+    """What ``reproduce`` writes beside the runs of a table."""
+    lines: list[dict[str, Any]] = []
+    for one in runs.planned:
+        line: dict[str, Any] = {"row": one.arm.row, "column": one.column, "seed": one.seed, "run": one.cell.name}
+        lines.append(line | ({"failed": runs.failed[one.cell.name]} if one.cell.name in runs.failed else {}))
+    made = {"name": "table3", "data_digest": "abc", "seeds": runs.request.seeds, "runs": lines, **more}
+    (table / "made.json").write_text(json.dumps(made))
+    return table

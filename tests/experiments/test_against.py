@@ -4,11 +4,10 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.experiments.kept_runs import SEEDS, gathered, keep_run, said
+from tests.experiments.kept_runs import SEEDS, gathered, keep_run, said, stored
 
 from acpl.errors import UserError
 from acpl.experiments.reproduce.against import AGAINST_FOR, tables_named, with_others
@@ -19,17 +18,6 @@ from acpl.experiments.reproduce.scores import ALL_SHARES, CEILING, FLOOR, TOGETH
 from acpl.report.paper_tables import against_sheets
 
 ROWS = {FLOOR: ["x"] * SEEDS, "same": ["x"] * SEEDS, "acpl": ["x"] * SEEDS, CEILING: ["z"] * SEEDS}
-
-
-def stored(table: Path, runs: Gathered, **more: Any) -> Path:
-    """What ``reproduce`` writes beside the runs of a table."""
-    lines: list[dict[str, Any]] = []
-    for one in runs.planned:
-        line: dict[str, Any] = {"row": one.arm.row, "column": one.column, "seed": one.seed, "run": one.cell.name}
-        lines.append(line | ({"failed": runs.failed[one.cell.name]} if one.cell.name in runs.failed else {}))
-    made = {"name": "table3", "data_digest": "abc", "seeds": runs.request.seeds, "runs": lines, **more}
-    (table / "made.json").write_text(json.dumps(made))
-    return table
 
 
 def leads(here: Gathered, *tables: Path) -> dict[tuple[str, str, str], Lead]:

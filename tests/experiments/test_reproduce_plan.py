@@ -19,7 +19,7 @@ from acpl.experiments.reproduce.entries import Judged, entry, lead, same_images
 from acpl.experiments.reproduce.gathered import Gathered
 from acpl.experiments.reproduce.names import NAMES
 from acpl.experiments.reproduce.plan import Arm, Ground, Request, digest, read_tuned
-from acpl.experiments.reproduce.scores import ALL_SHARES, _entries, _over_shares
+from acpl.experiments.reproduce.scores import ALL_SHARES, means_of, over_columns
 from acpl.experiments.reproduce.studies import PAPER_KS, STUDIES, neighbours
 from acpl.task import Task
 
@@ -326,17 +326,19 @@ def test_the_mean_over_the_shares_is_of_the_seeds_that_have_them_all() -> None:
         ("all labels", "2 %"): {0: figure(0.8), 1: figure(0.8)},
         ("all labels", "5 %"): {0: figure(0.8), 1: figure(0.8)},
     }
-    runs = SimpleNamespace(places=lambda: list(there), seeds=lambda row, column, _: there[row, column])
-    means = _over_shares(cast(Gathered, runs), ("auroc",))
-    floor, own, ceiling = _entries(means, "supervised", seeds=2)
+    runs = SimpleNamespace(
+        places=lambda: list(there), seeds=lambda row, column, _: there[row, column], request=request(name="table1")
+    )
+    means = over_columns(cast(Gathered, runs), ("auroc",))
+    floor, own, ceiling = means_of(means, "supervised", seeds=2)
     assert (floor.mean, floor.seeds, floor.failed, floor.difference) == (pytest.approx(0.6), 2, [], None)
-    assert (own.mean, own.seeds, own.failed) == (pytest.approx(0.7), 1, ["seed 1: not at every share"])
+    assert (own.mean, own.seeds, own.failed) == (pytest.approx(0.7), 1, ["seed 1: not in every column"])
     assert own.difference == pytest.approx(0.1)  # of the one seed that both have
     assert own.share == pytest.approx(0.5)
     assert (ceiling.share, ceiling.difference) == (pytest.approx(1), pytest.approx(0.2))
     assert {one.column for one in (floor, own, ceiling)} == {ALL_SHARES}
-    alone = SimpleNamespace(places=lambda: [("acpl", "2 %")], seeds=runs.seeds)
-    assert _over_shares(cast(Gathered, alone), ("auroc",)) == {}
+    alone = SimpleNamespace(places=lambda: [("acpl", "2 %")], seeds=runs.seeds, request=runs.request)
+    assert over_columns(cast(Gathered, alone), ("auroc",)) == {}
 
 
 def test_a_lead_is_a_difference_over_the_seeds_that_have_a_figure_in_both() -> None:

@@ -16,7 +16,7 @@ from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import NOT_RUN, is_kept, short
 from acpl.experiments.reproduce.plan import Arm, Planned
 from acpl.experiments.reproduce.renewing import MADE
-from acpl.experiments.reproduce.scores import ALL_SHARES, TOGETHER, every_figure
+from acpl.experiments.reproduce.scores import ALL_KS, ALL_SHARES, TOGETHER, every_figure
 
 AGAINST_FOR = ("table1", "table3", "table4", "table5", "supplement1", "figure-k", "departures", "calibration", "beyond")
 """Tables whose rows are ways to train, judged on the test part."""
@@ -76,13 +76,13 @@ def _ahead(made: Made, gathered: Gathered, table: Path) -> list[Lead]:
         and (there := theirs.get((row, column, measure))) is not None
         and not _same(figures, there)
         and (measure != TOGETHER or gathered.request.seeds == other.request.seeds)
-        and (column != ALL_SHARES or _shares(gathered, row) == _shares(other, row))
+        and (column not in (ALL_SHARES, ALL_KS) or _columns(gathered, row) == _columns(other, row))
     ]
     return [one for one in found if one is not None]
 
 
-def _shares(table: Gathered, row: str) -> set[str]:
-    """The columns of which a row's mean over the shares is one."""
+def _columns(table: Gathered, row: str) -> set[str]:
+    """The columns of which a row's mean over the shares, or over K, is one."""
     return {column for name, column in table.places() if name == row}
 
 

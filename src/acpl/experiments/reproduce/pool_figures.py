@@ -16,7 +16,7 @@ from acpl.experiments.reproduce.entries import Entry, entry, of_class
 from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import events, split_counts
 from acpl.experiments.reproduce.plan import Planned
-from acpl.experiments.reproduce.scores import score_table, steps_notes
+from acpl.experiments.reproduce.scores import means_of, over_columns, score_table, steps_notes
 from acpl.experiments.reproduce.stage_tables import all_reasons, labels_said, stages_of, train_manifest, with_stages
 from acpl.report.paper_plots import Example, Line, bar_plot, example_sheet, line_plot
 from acpl.task import Task
@@ -29,7 +29,7 @@ _CHARACTERS = 21  # that fit below an example
 
 
 def k_figure(gathered: Gathered) -> Made:
-    """Test AUC over K, with and without purification."""
+    """Test AUC over K, with and without purification, and what either has in the mean over K."""
     made = score_table(gathered, reference="purified")
     lines = []
     for row in dict.fromkeys(one.row for one in made.entries):
@@ -42,11 +42,14 @@ def k_figure(gathered: Gathered) -> Made:
             if one.low is not None and one.high is not None
         ]
         lines.append(Line(row, points, band))
-        if len(points) > 1:
-            values = [value for _, value in points]
-            made.notes.append(f"{row}: best and worst K lie {max(values) - min(values):.2f} AUC × 100 apart.")
+        whole = [100 * one.mean for one in own if one.mean is not None and not one.failed]
+        if len(whole) > 1:
+            made.notes.append(f"{row}: best and worst K lie {max(whole) - min(whole):.2f} AUC × 100 apart.")
+    over_k = over_columns(gathered, ("auroc",))
+    means = means_of(over_k, "purified", seeds=gathered.request.seeds) if any(over_k.values()) else []
     title = f"AUC over K, {labels_said(gathered)} (mean of {gathered.request.seeds} seeds, 95 % over patients)"
-    return replace(made, figure=line_plot(title, lines, "K", "mean test AUC, %"))
+    figure = line_plot(title, lines, "K", "mean test AUC, %")
+    return replace(made, entries=[*made.entries, *means], figure=figure)
 
 
 def size_figure(gathered: Gathered) -> Made:

@@ -13,8 +13,8 @@ from acpl.experiments.reproduce.gathered import Gathered, Made
 from acpl.experiments.reproduce.keeping import events, split_counts
 
 TOGETHER = "together"
-ALL_SHARES = "mean over the shares"
-"""The column of what a seed's runs at all shares of labels have in the mean."""
+ALL_SHARES, ALL_KS = "mean over the shares", "mean over K"
+"""The column of what a seed's runs at all shares of labels, or at all K, have in the mean."""
 CEILING = "all labels"
 FLOOR = "supervised"
 OURS = ("acpl", "acpl-plus")
@@ -33,11 +33,11 @@ def methods_table(gathered: Gathered, *, reference: str, measures: tuple[str, ..
     """The score table; means over the shares of labels; what all seeds of an arm say together, where they had the same
     labels; and how far our own methods are ahead of each of the others."""
     made = score_table(gathered, reference=reference, measures=measures)
-    shares, joined = _over_shares(gathered, measures), _joined(gathered, measures)
+    shares, joined = over_columns(gathered, measures), _joined(gathered, measures)
     # Nobody's joined figure is shown where there is none of the reference's to compare it with.
     joined = {place: figures for place, figures in joined.items() if (reference, *place[1:]) in joined}
-    every_seed = _entries(shares, reference, seeds=gathered.request.seeds)
-    entries = [*made.entries, *every_seed, *_entries(joined, reference, seeds=1)]
+    every_seed = means_of(shares, reference, seeds=gathered.request.seeds)
+    entries = [*made.entries, *every_seed, *means_of(joined, reference, seeds=1)]
     leads = _leads({**_single(gathered, measures), **shares, **joined})
     notes = [*made.notes]
     if joined:
@@ -62,8 +62,8 @@ def calibration_table(gathered: Gathered, *, reference: str) -> Made:
 
 
 def every_figure(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
-    """At each share of labels, in the mean over them, and of all seeds together: what there is."""
-    return {**_single(gathered, measures), **_over_shares(gathered, measures), **_joined(gathered, measures)}
+    """At each share of labels (or K), in the mean over them, and of all seeds together: what there is."""
+    return {**_single(gathered, measures), **over_columns(gathered, measures), **_joined(gathered, measures)}
 
 
 def _single(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
@@ -74,8 +74,8 @@ def _single(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
     }
 
 
-def _over_shares(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
-    """Every arm's mean over the shares of labels, seed by seed: one question instead of one a share."""
+def over_columns(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
+    """Every arm's mean over the shares of labels, or over K, seed by seed: one question instead of one a column."""
     columns = list(dict.fromkeys(column for _, column in gathered.places()))
     if len(columns) < 2:
         return {}
@@ -86,7 +86,8 @@ def _over_shares(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
         return {seed: mean_of([one[seed] for one in each]) for seed in common}
 
     rows = list(dict.fromkeys(row for row, _ in gathered.places()))
-    return {(row, ALL_SHARES, measure): of(row, measure) for measure in measures for row in rows}
+    mean = ALL_KS if gathered.request.name == "figure-k" else ALL_SHARES
+    return {(row, mean, measure): of(row, measure) for measure in measures for row in rows}
 
 
 def _joined(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
@@ -96,7 +97,8 @@ def _joined(gathered: Gathered, measures: tuple[str, ...]) -> Figures:
     return {(row, column, TOGETHER): {0: figure} for (row, column), figure in gathered.together.items()}
 
 
-def _entries(figures: Figures, reference: str, *, seeds: int) -> list[Entry]:
+def means_of(figures: Figures, reference: str, *, seeds: int) -> list[Entry]:
+    """Figures that are not those of single cells, with what there is to compare them with."""
     return [
         entry(
             row,
@@ -106,7 +108,7 @@ def _entries(figures: Figures, reference: str, *, seeds: int) -> list[Entry]:
             reference=figures.get((reference, column, measure)),
             floor=figures.get((FLOOR, column, measure)),
             ceiling=figures.get((CEILING, column, measure)),
-            failed=[f"seed {seed}: not at every share" for seed in range(seeds) if seed not in own],
+            failed=[f"seed {seed}: not in every column" for seed in range(seeds) if seed not in own],
         )
         for (row, column, measure), own in figures.items()
     ]
