@@ -36,6 +36,12 @@ def entries(runs: Gathered) -> dict[tuple[str, str], Entry]:
     return {(one.row, one.column): one for one in k_figure(runs).entries}
 
 
+def svg(runs: Gathered) -> str:
+    figure = k_figure(runs).figure
+    assert figure is not None
+    return figure.svg()
+
+
 def apart(runs: Gathered) -> list[str]:
     return [note for note in k_figure(runs).notes if "apart" in note]
 
@@ -65,6 +71,18 @@ def test_k_that_lack_seeds_do_not_tell_how_far_k_matters(tmp_path: Path) -> None
     assert apart(cut) == [apart(whole)[0], apart(first)[1]]
     assert apart(cut)[1] != apart(whole)[1]
     assert apart(over_k(tmp_path / "one", (2, 5), ("all join-5-0",))) == [apart(first)[0]]
+    lacking = tuple(f"{row}-{k}-1" for row in ROWS for k in (2, 5))
+    assert len(apart(over_k(tmp_path / "lacking", (2, 5), lacking))) == len(ROWS)  # all have two seeds
+
+
+def test_k_that_lack_seeds_are_not_drawn(tmp_path: Path) -> None:
+    cut = svg(over_k(tmp_path / "cut", (2, 5, 9), ("all join-9-0",)))
+    assert cut.count("<circle") == 2 * 3 - 1
+    assert "mean of 3 seeds" in cut
+    lacking = tuple(f"{row}-{k}-1" for row in ROWS for k in (2, 5))
+    fewer = svg(over_k(tmp_path / "lacking", (2, 5), lacking))
+    assert fewer.count("<circle") == 2 * 2
+    assert "mean of 2 seeds" in fewer
 
 
 def test_one_k_has_no_mean_over_k(tmp_path: Path) -> None:

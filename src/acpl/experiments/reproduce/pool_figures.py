@@ -29,25 +29,28 @@ _CHARACTERS = 21  # that fit below an example
 
 
 def k_figure(gathered: Gathered) -> Made:
-    """Test AUC over K, with and without purification, and what either has in the mean over K."""
+    """Test AUC over K, with and without purification, and what either has in the mean over K.
+
+    Drawn, and compared with each other, are means over as many seeds as any has.
+    """
     made = score_table(gathered, reference="purified")
+    seeds = max((one.seeds for one in made.entries), default=0)
     lines = []
     for row in dict.fromkeys(one.row for one in made.entries):
-        own = [one for one in made.entries if one.row == row and one.mean is not None]
-        ks = [float(one.column.removeprefix("K = ")) for one in own]
-        points = [(k, 100 * one.mean) for k, one in zip(ks, own, strict=True) if one.mean is not None]
-        band = [
-            (k, 100 * one.low, 100 * one.high)
-            for k, one in zip(ks, own, strict=True)
-            if one.low is not None and one.high is not None
-        ]
+        points, band = [], []
+        for one in made.entries:
+            if one.row != row or one.seeds < seeds or one.mean is None or one.low is None or one.high is None:
+                continue
+            k = float(one.column.removeprefix("K = "))
+            points.append((k, 100 * one.mean))
+            band.append((k, 100 * one.low, 100 * one.high))
         lines.append(Line(row, points, band))
-        whole = [100 * one.mean for one in own if one.mean is not None and not one.failed]
-        if len(whole) > 1:
-            made.notes.append(f"{row}: best and worst K lie {max(whole) - min(whole):.2f} AUC × 100 apart.")
+        if len(points) > 1:
+            values = [value for _, value in points]
+            made.notes.append(f"{row}: best and worst K lie {max(values) - min(values):.2f} AUC × 100 apart.")
     over_k = over_columns(gathered, ("auroc",))
     means = means_of(over_k, "purified", seeds=gathered.request.seeds) if any(over_k.values()) else []
-    title = f"AUC over K, {labels_said(gathered)} (mean of {gathered.request.seeds} seeds, 95 % over patients)"
+    title = f"AUC over K, {labels_said(gathered)} (mean of {seeds} seeds, 95 % over patients)"
     figure = line_plot(title, lines, "K", "mean test AUC, %")
     return replace(made, entries=[*made.entries, *means], figure=figure)
 
